@@ -158,9 +158,10 @@ def add_verdict(
     facts: DeviceFacts = NO_FACTS,
     *,
     pages: bool = True,
+    junit: bool = True,
     place: str = "",
 ) -> RunArtifacts:
-    """Return the run with its key figures, the verdict by `conditions`, and junit.xml. Replaces earlier ones.
+    """Return the run with its key figures, the verdict by `conditions`, and with `junit` junit.xml. Replaces earlier ones.
 
     `facts`: the device as the input files describe it, for the report. `place`: the location of the run, for the names of
     JUnit cases (`junit_names.place_of`). Without `pages` only machine-readable files are made: no report and no Perfetto
@@ -186,9 +187,11 @@ def add_verdict(
             conditions, results_of(kpi_inputs, kpis), vocabulary(), kpi_inputs.summary, run.part
         )
     summary = replace(run.summary, verdict=verdict)
-    input_texts = [run.texts.get(name, "") for name in (*INPUT_FILES, TOPOLOGY_FILE)]
-    identity = ".".join(filter(None, (run_class(summary.workload.source, input_texts), place)))
-    texts = {KPI_FILE: to_json(kpis), JUNIT_FILE: junit_xml(summary, verdict, identity)}
+    texts = {KPI_FILE: to_json(kpis)}
+    if junit:
+        input_texts = [run.texts.get(name, "") for name in (*INPUT_FILES, TOPOLOGY_FILE)]
+        identity = ".".join(filter(None, (run_class(summary.workload.source, input_texts), place)))
+        texts[JUNIT_FILE] = junit_xml(summary, verdict, identity)
     if pages:
         scenario, rig = (str(run.texts[name]) for name in INPUT_FILES)
         texts[PERFETTO_FILE] = perfetto_json(kpi_inputs, MOST_OPS_OF_PART if run.part else MOST_OPS)

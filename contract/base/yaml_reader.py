@@ -68,7 +68,12 @@ def _line_of(problem: Problem) -> int:
 
 
 def read_document(text: bytes, file: ConfigFile) -> Section:
-    """Return the top-level mapping of a YAML text. Raises `ConfigError` if it cannot be read."""
+    """Return the top-level mapping of a YAML text, to be read key by key. Raises `ConfigError` if it cannot be read."""
+    return Section(file, "", read_tree(text, file))
+
+
+def read_tree(text: bytes, file: ConfigFile) -> yaml.MappingNode:
+    """Return the top-level mapping of a YAML text as a new tree of nodes. Raises `ConfigError` if it cannot be read."""
     if len(text) > LARGEST_FILE_BYTES:
         file.mistake(None, "", f"the file has {len(text)} bytes", f"keep it under {LARGEST_FILE_BYTES} bytes")
         file.refuse_mistakes()
@@ -87,7 +92,7 @@ def read_document(text: bytes, file: ConfigFile) -> Section:
     else:
         if isinstance(node, yaml.MappingNode):
             file.refuse_mistakes()
-            return Section(file, "", node)
+            return node
         content = "is empty" if node is None else f"holds {_shape(node)}"
         file.mistake(None, "", f"the file {content}", "write a mapping of keys to values")
     file.refuse_mistakes()

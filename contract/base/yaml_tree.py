@@ -17,7 +17,7 @@ import yaml
 
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import QuantityError
-from etloop.contract.base.yaml_reader import ConfigFile, read_document
+from etloop.contract.base.yaml_reader import ConfigFile, read_tree
 
 LONGEST_PATH: Final = 256
 NULL_TAG: Final = "tag:yaml.org,2002:null"
@@ -58,10 +58,7 @@ def changed_text(text: bytes, source: str, changes: Sequence[Change]) -> str:
 
 def tree_of(text: bytes, source: str) -> yaml.MappingNode:
     """Parse the text into a tree that the caller may change. Raises `ConfigError`."""
-    read_document(text, ConfigFile(source))
-    root = yaml.compose(text.decode("utf-8-sig"), Loader=yaml.SafeLoader)
-    assert isinstance(root, yaml.MappingNode)
-    return root
+    return read_tree(text, ConfigFile(source))
 
 
 def values_by_path(text: bytes, source: str) -> dict[str, str]:

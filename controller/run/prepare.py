@@ -118,6 +118,8 @@ class PrepareOptions:
     errors."""
     jobs: Callable[[Scenario], JobSet] = build_jobs
     """Makes the jobs of a scenario; by default from its traces and loads."""
+    plan: Callable[..., Plan] = plan_jobs
+    """Makes the plan, with the arguments of `plan_jobs`."""
     read_plugin: PluginReader = read_cc_plugin
     admit: Callable[[Scenario], None] = _admit_all
     """Check that raises `ConfigError` for a scenario that may not run here."""
@@ -165,7 +167,7 @@ def prepare(inputs: RunInputs, options: PrepareOptions | None = None) -> Prepare
         topology = None if device is None else device.topology
         scenario = patient(scenario, slowest_bps, topology)
         jobs, drawn_nonce = options.jobs(scenario), secrets.randbits(32)
-        plan = plan_jobs(scenario, rig, jobs, inputs.run_id, topology, drawn_nonce=drawn_nonce)
+        plan = options.plan(scenario, rig, jobs, inputs.run_id, topology, drawn_nonce=drawn_nonce)
     refuse_idle_device(scenario, plan.tables, inputs.scenario.source)
     if device is not None:
         check_device(plan, device)

@@ -124,7 +124,13 @@ def finish_run(
     facts = device_facts(material.texts, options.out_dir or Path())
     place = "" if options.out_dir is None else place_of(options.out_dir)
     with_verdict = add_verdict(
-        run, material.basis, material.conditions, facts, pages=options.pages, place=place
+        run,
+        material.basis,
+        material.conditions,
+        facts,
+        pages=options.pages,
+        junit=JUNIT_FILE not in LEFT_OUT[options.output],
+        place=place,
     )
     if failed := unexamined_words(with_verdict.summary.diagnosis, Examined.FAILED):
         watcher.report(f"not examined: {failed}")

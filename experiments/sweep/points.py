@@ -16,8 +16,7 @@ from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import QuantityError
 from etloop.contract.base.yaml_tree import Change, changed_text
-from etloop.controller.run.prepare import InputFile
-from etloop.dut_profiles.device_topology import parse_modelled_topology
+from etloop.controller.run.prepare import InputFile, read_device_file
 from etloop.experiments.sweep.file import LabWish, Order, Sweep
 from etloop.lab.plan import plan_lab, rig_text
 
@@ -163,7 +162,7 @@ def _made_rig(sweep: Sweep, topology: InputFile | None, changes: list[Change]) -
 def lab_rig(wish: LabWish, topology: bytes, source: str) -> str:
     """Return the rig of a lab of this topology. Raises `ConfigError` or `PlanError` if no lab can be made."""
     plan = plan_lab(
-        parse_modelled_topology(topology, source, Path(source).parent),
+        read_device_file(InputFile(Path(source), topology)).topology,
         mtu_bytes=wish.mtu_bytes,
         addresses=wish.addresses,
         bind=wish.bind,

@@ -14,6 +14,7 @@ from etloop.contract.base.errors import ConfigError, EtloopError, Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import approximate_duration
 from etloop.controller.plan.kept_jobs import kept_jobs
+from etloop.controller.plan.kept_plans import kept_plan
 from etloop.controller.plan.run_numbers import TWIN_ID
 from etloop.controller.run.execute import SessionExecution
 from etloop.controller.run.pipeline import (
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
     from etloop.experiments.sweep.directory import SweepDirectory
 
 Keep = Callable[[SweepRecord], None]
+KEEP_EVERY_NS: Final = NS_PER_S
+"""Time between two writes of the index; a run that it does not have yet is found in its directory."""
 LEAST_SHOWN_NS: Final = 5 * NS_PER_S
 """Shorter remaining times are not reported."""
 SEEDS_OF_A_REPEAT: Final = 1 << 20
@@ -105,21 +108,26 @@ class Study:
 def carry_out(
     study: Study, turns: tuple[Turn, ...], record: SweepRecord, watcher: RunWatcher, keep: Keep
 ) -> SweepRecord:
-    """Make the runs of `turns` that do not exist yet, one after the other; `keep` the index after each, and return it.
+    """Make the runs of `turns` that do not exist yet, one after the other; `keep` the index at most once a second, and return it.
 
     Raises KeyboardInterrupt once the remains of an interrupted run are removed, `InputError` if a rig is not ready, and
     `Stopped` after several failed runs in a row. The index is correct in every case.
     """
-    log = RunLog(record, len(turns), watcher)
-    with Runs(study, watcher) as runs:
-        for turn in turns:
-            point, files = study.points[turn.point]
-            if not log.is_done(point, turn.repeat):
+    log, kept_ns = RunLog(record, len(turns), watcher), 0
+    try:
+        with Runs(study, watcher) as runs:
+            for turn in turns:
+                point, files = study.points[turn.point]
+                if log.is_done(point, turn.repeat):
+                    continue
                 made_run = runs.made_or_found(point, files, turn.repeat)
                 log.add(point, made_run)
-                if made_run.is_new:
+                if made_run.is_new and monotonic_ns() - kept_ns >= KEEP_EVERY_NS:
                     keep(log.record)
-                    log.refuse_broken_row()
+                    kept_ns = monotonic_ns()
+                log.refuse_broken_row()
+    finally:
+        keep(log.record)
     return log.record
 
 
@@ -321,4 +329,7 @@ class Runs:
         inputs = RunInputs(files.scenario, files.rig, files.topology, run_id)
         options = self._study.options
         keeps_case = options.output is Output.EVERYTHING
-        return prepare(inputs, PrepareOptions(strict=options.strict, keeps_case=keeps_case, jobs=kept_jobs))
+        return prepare(
+            inputs,
+            PrepareOptions(strict=options.strict, keeps_case=keeps_case, jobs=kept_jobs, plan=kept_plan),
+        )

@@ -14,16 +14,17 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ConfigError, InputError, Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.controller.inputs.files import read_file
 from etloop.controller.plan.kept_jobs import kept_jobs
+from etloop.controller.plan.kept_plans import kept_plan
+from etloop.controller.plan.run_numbers import PLAN_ID, TWIN_ID
 from etloop.controller.run.execution import SilentWatcher
 from etloop.controller.run.prepare import PrepareOptions, RunInputs, prepare
 from etloop.experiments.sweep.index import point_record
 from etloop.experiments.sweep.points import Point, PointFiles, Turn, at_point, point_files
-from etloop.experiments.sweep.run import Keep, MadeRun, RunLog, Runs, Stopped, Study
+from etloop.experiments.sweep.run import KEEP_EVERY_NS, Keep, MadeRun, RunLog, Runs, Stopped, Study
 from etloop.experiments.sweep.workers import WorkerLost
 from etloop.results.schema.sweep import Mode, PointRecord, RunRecord, SweepRecord
 from etloop.results.schema.typed_json import RunDirError
@@ -38,8 +39,6 @@ MOST_ATTEMPTS: Final = 3
 """Attempts at a task whose worker is lost each time: a run that needs more memory than there is."""
 TASKS_PER_WORKER: Final = 4
 """Fewest tasks of a worker, so that all workers end at about the same time."""
-KEEP_EVERY_NS: Final = NS_PER_S
-"""Time between two writes of the index; a run that it does not have yet is found in its directory."""
 MOST_LISTED: Final = 8
 T = TypeVar("T")
 
@@ -82,7 +81,7 @@ def plan_point(sweep: bytes, point: Point, mode: Mode, strict: bool) -> PlannedP
     """Return the files of a point and the digest of its plan, or the problems of its files. `sweep` is pickled."""
     try:
         files = point_files(_sweep_of(sweep), point, content_of, lab=mode is Mode.LAB)
-        options = PrepareOptions(strict=strict, keeps_case=False, jobs=kept_jobs)
+        options = PrepareOptions(strict=strict, keeps_case=False, jobs=kept_jobs, plan=kept_plan)
         record = _record(point, files, mode, options)
     except InputError as error:
         return error.problems
@@ -111,7 +110,8 @@ def _content_of(path: Path, _mtime_ns: int, _size_bytes: int) -> bytes:
 
 def _record(point: Point, files: PointFiles, mode: Mode, options: PrepareOptions) -> PointRecord:
     try:
-        prepared = prepare(RunInputs(files.scenario, files.rig, files.topology), options)
+        run_id = TWIN_ID if mode is Mode.TWIN else PLAN_ID
+        prepared = prepare(RunInputs(files.scenario, files.rig, files.topology, run_id), options)
     except InputError as error:
         raise InputError(*(at_point(point, problem) for problem in error.problems)) from None
     if mode in {Mode.TWIN, Mode.LAB} and files.topology is None:

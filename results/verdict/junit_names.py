@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +36,8 @@ def run_class(source: str, texts: Sequence[str | bytes], ignored: tuple[str, ...
     return f"{plain_word(source)}.{digest.hexdigest()}"
 
 
+# Cached because the runs of a sweep share most of their files.
+@lru_cache(maxsize=8)
 def _values_text(text: str | bytes, ignored: tuple[str, ...]) -> str:
     """Return the values of a YAML text, one `path=value` a line, without those that differ from run to run."""
     content = text if isinstance(text, bytes) else text.encode(errors="replace")

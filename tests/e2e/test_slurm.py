@@ -10,13 +10,33 @@ from subprocess import CompletedProcess
 
 import pytest
 
+from etloop.cli.main import main
 from etloop.contract.base.errors import ExitCode
 from tests.support.first_light import commands
 from tests.support.first_light.commands import Place
 from tests.support.places import ROOT
+from tests.support.runs.sweep_by_hand import TOPOLOGY
 from tests.support.slurm import Slurm, free_ports, obstacle, slurm
 
 pytestmark = pytest.mark.e2e
+
+SWEEP = """\
+scenario: s.yaml
+topology: t.yaml
+repeats: 2
+axes: {topology.single.rate: [10Gbps, 9Gbps, 8Gbps, 7Gbps]}
+"""
+DOOMED_ETLOOP = """\
+#!/bin/bash
+# The first shard of an array dies by SIGKILL as soon as a run of the sweep is complete.
+if [ "${SLURM_ARRAY_TASK_ID:-}" = 0 ] && [ "${7:-}" = 2 ] && mkdir died 2>/dev/null; then
+  "@BIN@/etloop" "$@" &
+  until compgen -G 'study/points/*/r00?' >/dev/null; do sleep 0.02; done
+  kill -KILL $!
+  exit 137
+fi
+exec "@BIN@/etloop" "$@"
+"""
 
 NODES = ("n1", "n2")
 
@@ -109,3 +129,31 @@ def test_bad_arguments_end_with_65_and_say_what_to_do(
     ended = submit(cluster, place, *arguments)
     assert ended.returncode == 65, sentence
     assert expected in log(place), sentence
+
+
+def test_an_array_whose_shard_is_killed_leaves_the_bytes_of_one_process(
+    cluster: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    binary = Path(sys.executable).parent
+    scenario = "workload: {incast: {senders: 3, size: 64KiB}}\nmapping: {placement: round_robin}\n"
+    for name, text in (("s.yaml", scenario), ("t.yaml", TOPOLOGY), ("sweep.yaml", SWEEP)):
+        (tmp_path / name).write_text(text)
+    (tmp_path / "etloop").write_text(DOOMED_ETLOOP.replace("@BIN@", str(binary)))
+    (tmp_path / "etloop").chmod(0o755)
+    shutil.copy(ROOT / "examples" / "slurm" / "sweep.sbatch", tmp_path)
+
+    def submit_sweep(array: str, shards: str) -> int:
+        words = ("sbatch", "--wait", f"--array={array}", "sweep.sbatch", shards, "sweep.yaml", "study")
+        return cluster.call(*words, place=tmp_path, ETLOOP_BIN=str(tmp_path)).returncode
+
+    assert submit_sweep("0-1", "2") == 137
+    assert 0 < len(list(tmp_path.glob("study/points/*/r00?"))) < 8
+    assert submit_sweep("0", "2") == 0
+    assert submit_sweep("0", "collect") == 0
+    assert main(["sweep", "sweep.yaml", "--twin", "--out", "one"]) == 0
+    one, study = (
+        {path.relative_to(place): path.read_bytes() for path in place.rglob("*") if path.is_file()}
+        for place in (tmp_path / "one", tmp_path / "study")
+    )
+    assert study == one
