@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from etloop.contract.base.errors import ConfigError, PlanError, Problem
 from etloop.controller.inputs.scenario.scenario import Scenario
+from etloop.controller.plan.job_set import JobPart, JobSet
 from etloop.controller.plan.transfer_jobs import transfer_job
 from etloop.workload.serving.arrivals import DrawnRequests, drawn_requests
 from etloop.workload.serving.cluster import Cluster
@@ -71,6 +72,19 @@ def serving_load(scenario: Scenario) -> ServingLoad | None:
     load = None if number is None else scenario.jobs[number].source.load
     assert load is None or isinstance(load, ServingLoad)
     return load
+
+
+def serving_part(scenario: Scenario, jobs: JobSet) -> JobPart:
+    """Return the part of a plan's jobs that is the serving workload of its scenario."""
+    number = serving_number(scenario)
+    assert number is not None
+    return jobs.parts[number]
+
+
+def serving_hosts(scenario: Scenario, jobs: JobSet) -> tuple[int, ...]:
+    """Return the host of every rank of the serving workload."""
+    part = serving_part(scenario, jobs)
+    return jobs.hosts()[part.first_rank : part.first_rank + part.ranks]
 
 
 def refuse_other_jobs(scenario: Scenario) -> None:

@@ -11,7 +11,13 @@ from numpy.typing import NDArray
 
 from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.run import RunEnd
-from etloop.controller.plan.serving_jobs import refuse_other_jobs, requests_of, serving_number
+from etloop.controller.plan.serving_jobs import (
+    refuse_other_jobs,
+    requests_of,
+    serving_hosts,
+    serving_number,
+    serving_part,
+)
 from etloop.controller.plan.transfer_jobs import planned_pairs
 from etloop.controller.run.execute import Carrier, SessionExecution
 from etloop.controller.run.execution import RunWatcher
@@ -69,8 +75,8 @@ def serve_in_twin(
     Raises `ConfigError` without a described device, and `PlanError` for one that the level does not model.
     """
     request_set, checks = requests_of(load), prepared.scenario.verdict.checks
-    first_rank = _first_rank(prepared)
-    cluster = _cluster(prepared, load, request_set, first_rank)
+    first_rank = serving_part(prepared.scenario, prepared.plan.parts.jobs).first_rank
+    cluster = _cluster(prepared, load, request_set)
     if level == "flow":
         device = described_device(prepared)
         device = replace(device, topology=seeded(device.topology, settings.seed))
@@ -104,7 +110,7 @@ def serve_on_rig(
     """
     refuse_other_jobs(prepared.scenario)
     request_set, checks = requests_of(load), prepared.scenario.verdict.checks
-    cluster = _cluster(prepared, load, request_set, 0)
+    cluster = _cluster(prepared, load, request_set)
     made: list[tuple[_Source, Posts]] = []
 
     def posts_of(assignments: Mapping[str, Assignment]) -> Posts:
@@ -120,15 +126,8 @@ def serve_on_rig(
     return serving_run(records, checks, failure, "rig")
 
 
-def _first_rank(prepared: Prepared) -> int:
-    """Return the number of the workload's first rank among those of all jobs."""
-    number = serving_number(prepared.scenario)
-    assert number is not None
-    return prepared.plan.parts.jobs.parts[number].first_rank
-
-
-def _cluster(prepared: Prepared, load: ServingLoad, request_set: RequestSet, first_rank: int) -> Cluster:
-    hosts = prepared.plan.parts.jobs.hosts()[first_rank : first_rank + load.ranks]
+def _cluster(prepared: Prepared, load: ServingLoad, request_set: RequestSet) -> Cluster:
+    hosts = serving_hosts(prepared.scenario, prepared.plan.parts.jobs)
     return Cluster(load.model, load.keys, request_set, hosts)
 
 

@@ -117,13 +117,8 @@ def serving_results(records: ServingRecords, figures: ServingFigures) -> Results
 
 
 def _job_row(job: JobBeside) -> dict[str, str | float]:
-    times = {f"iteration_{name}_ns": getattr(job.iteration, name, np.nan) for name in _STATISTICS}
-    return {
-        "name": job.name,
-        "iterations": job.iterations,
-        "complete": job.complete,
-        "end_ns": job.end_ns,
-    } | times
+    row: dict[str, str | float] = {name: getattr(job, name) for name in JOBS[:4]}
+    return row | {f"iteration_{name}_ns": getattr(job.iteration, name, np.nan) for name in _STATISTICS}
 
 
 def _frame(columns: Columns, label: Callable[[int], str]) -> Frame:
