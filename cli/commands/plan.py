@@ -38,7 +38,7 @@ def run(parsed: argparse.Namespace) -> CommandResult:
         from etloop.controller.plan.jobs import build_jobs
         from etloop.controller.plan.report import report_plan
         from etloop.controller.plan.run_numbers import PLAN_ID
-        from etloop.controller.plan.serving_jobs import serving_load
+        from etloop.controller.plan.serving_jobs import serving_hosts, serving_load
         from etloop.controller.plan.serving_report import serving_plan
         from etloop.controller.run.prepare import PrepareOptions, prepare, summarised
 
@@ -59,7 +59,7 @@ def run(parsed: argparse.Namespace) -> CommandResult:
             return CommandResult(to_json(asdict(summary)) if parsed.json else render_summary(summary))
         prepared = inputs.label_case(prepare(inputs.files, options))
     if (load := serving_load(prepared.scenario)) is not None:
-        serving = serving_plan(load, prepared.plan.parts.jobs.hosts())
+        serving = serving_plan(load, serving_hosts(prepared.scenario, prepared.plan.parts.jobs))
         return CommandResult(to_json(asdict(serving)) if parsed.json else render_serving_plan(serving))
     report = report_plan(prepared.plan)
     return CommandResult(to_json(asdict(report)) if parsed.json else render_plan(report))

@@ -1,29 +1,23 @@
 """A serving workload as a job: its ranks, and the pairs of ranks that exchange messages; and its requests.
 
-The ops of its programs describe messages and do not take place by themselves: while the run lasts, `workload.serving.cluster`
-decides which messages begin, each as one more use of the SEND and the RECV of its pair.
+While the run lasts, `workload.serving.cluster` decides which messages begin (`transfer_jobs`).
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import Final
-
-import numpy as np
 
 from etloop.contract.base.errors import ConfigError, PlanError, Problem
 from etloop.controller.inputs.scenario.scenario import Scenario
-from etloop.workload.program.writer import ProgramWriter
+from etloop.controller.plan.job_set import JobPart, JobSet
+from etloop.controller.plan.transfer_jobs import transfer_job
 from etloop.workload.serving.arrivals import DrawnRequests, drawn_requests
 from etloop.workload.serving.cluster import Cluster
 from etloop.workload.serving.requests import RequestSet, scale, spread
 from etloop.workload.serving.spec import MOST_RANK_PAIRS, ServingLoad
 from etloop.workload.serving.trace_formats import read_requests
-from etloop.workload.trace.program import Job, OpKind, RankProgram
-
-TEMPLATE_BYTES: Final = 1 << 20
-"""Size of the planned ops, by which the channels of a pair's messages are chosen."""
+from etloop.workload.trace.program import Job
 
 
 @lru_cache(maxsize=1)
@@ -46,37 +40,58 @@ def serving_job(load: ServingLoad) -> Job:
         problem = f"{len(cluster.pairs)} pairs of GPUs exchange messages"
         remedy = f"keep them within {MOST_RANK_PAIRS}: fewer instances, or a smaller ep"
         raise ConfigError(Problem(load.where, problem, remedy))
-    writers = [ProgramWriter() for _ in range(load.ranks)]
-    slots: list[dict[int, int]] = [{} for _ in range(load.ranks)]
-    for src, dst in cluster.pairs:
-        send_slot = slots[src].setdefault(dst, len(slots[src]))
-        recv_slot = slots[dst].setdefault(src, len(slots[dst]))
-        writers[src].add(OpKind.SEND, -1, send_slot, TEMPLATE_BYTES)
-        writers[dst].add(OpKind.RECV, -1, recv_slot, TEMPLATE_BYTES)
-    programs = tuple(writer.program() for writer in writers)
-    ranks = tuple(
-        RankProgram(rank, rank, (), tuple(slots[rank]), np.arange(len(program), dtype=np.uint64))
-        for rank, program in enumerate(programs)
-    )
-    source = f"serving {load.model.name}, {request_set.source}"
-    return Job(source, (), programs, ranks, "data", {"data": 0}, ())
+    return transfer_job(cluster.pairs, load.ranks, f"serving {load.model.name}, {request_set.source}")
+
+
+def serving_number(scenario: Scenario) -> int | None:
+    """Return the number of the job that is a serving workload; None without one. Raises `PlanError` for what it cannot be."""
+    numbers = [row for row, job in enumerate(scenario.jobs) if isinstance(job.source.load, ServingLoad)]
+    if not numbers:
+        return None
+    entry, problem = scenario.jobs[numbers[0]], None
+    if len(numbers) > 1:
+        remedy = "keep one of them; instances of both pools share one workload"
+        problem = Problem("jobs", f"{len(numbers)} serving workloads", remedy)
+    elif scenario.rounds:
+        remedy = "remove rounds, and compare with a run of the other jobs alone"
+        problem = Problem("rounds", "a serving workload has no phases", remedy)
+    elif entry.passes > 1:
+        remedy = "leave it out; requests.count sets the length of the run"
+        problem = Problem("iterations", f"{entry.passes} iterations of a serving workload", remedy)
+    elif entry.start_ns:
+        remedy = "remove it; arrivals begin with the run, and other jobs may start later"
+        problem = Problem("start", "a serving workload cannot start later", remedy)
+    if problem is not None:
+        raise PlanError(problem)
+    return numbers[0]
 
 
 def serving_load(scenario: Scenario) -> ServingLoad | None:
-    """Return the serving workload of a scenario; None if it has none. Raises `PlanError` next to other jobs."""
-    loads = [job.source.load for job in scenario.jobs]
-    serving = [load for load in loads if isinstance(load, ServingLoad)]
-    if not serving:
-        return None
-    if len(loads) > 1:
-        problem = "a serving workload cannot run with other jobs"
-        raise PlanError(Problem("jobs", problem, "write it as workload, and other traffic as background"))
-    if scenario.plan_iterations > 1:
-        problem = f"{scenario.plan_iterations} iterations of a serving workload"
-        raise PlanError(
-            Problem("iterations", problem, "leave it out; requests.count sets the length of the run")
-        )
-    return serving[0]
+    """Return the serving workload of a scenario; None if it has none. Raises as `serving_number`."""
+    number = serving_number(scenario)
+    load = None if number is None else scenario.jobs[number].source.load
+    assert load is None or isinstance(load, ServingLoad)
+    return load
+
+
+def serving_part(scenario: Scenario, jobs: JobSet) -> JobPart:
+    """Return the part of a plan's jobs that is the serving workload of its scenario."""
+    number = serving_number(scenario)
+    assert number is not None
+    return jobs.parts[number]
+
+
+def serving_hosts(scenario: Scenario, jobs: JobSet) -> tuple[int, ...]:
+    """Return the host of every rank of the serving workload."""
+    part = serving_part(scenario, jobs)
+    return jobs.hosts()[part.first_rank : part.first_rank + part.ranks]
+
+
+def refuse_other_jobs(scenario: Scenario) -> None:
+    """Raise `PlanError` for jobs beside a serving workload on agents, which begin the messages of one workload alone."""
+    if len(scenario.jobs) > 1:
+        problem = "agents cannot run a serving workload with other jobs"
+        raise PlanError(Problem("jobs", problem, "use etloop twin, or write other traffic as background"))
 
 
 def redrawn(load: ServingLoad, seed_offset: int) -> ServingLoad:

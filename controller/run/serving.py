@@ -7,18 +7,27 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.run import RunEnd
-from etloop.controller.plan.serving_jobs import requests_of
+from etloop.controller.plan.serving_jobs import (
+    refuse_other_jobs,
+    requests_of,
+    serving_hosts,
+    serving_number,
+    serving_part,
+)
+from etloop.controller.plan.transfer_jobs import planned_pairs
 from etloop.controller.run.execute import Carrier, SessionExecution
 from etloop.controller.run.execution import RunWatcher
 from etloop.controller.run.expectation import flow_network
 from etloop.controller.run.prepare import Prepared
 from etloop.controller.run.twin import TwinExecution, TwinHosts, described_device
 from etloop.controller.session.posts import Posts
-from etloop.results.schema.serving import REQUEST_COLUMNS, TTFT_PARTS, Columns, QueueFigures
+from etloop.results.schema.serving import REQUEST_COLUMNS, TTFT_PARTS, Columns, JobBeside, QueueFigures
 from etloop.results.serving.figures import ServingRecords
+from etloop.results.serving.jobs_beside import jobs_beside
 from etloop.results.serving.run import ServingRun, serving_run
 from etloop.traffic.flow_level import FlowLevelSettings, flow_level
 from etloop.traffic.twin import TwinSettings, seeded
@@ -26,7 +35,6 @@ from etloop.workload.serving.cluster import Cluster
 from etloop.workload.serving.instance import NOT_YET, Progress
 from etloop.workload.serving.requests import RequestSet
 from etloop.workload.serving.spec import FirstToken, ServingLoad
-from etloop.workload.trace.program import OpKind
 
 ORDERED: Final = "the controller orders each message when it begins; its start is later by the slip, which is part of the times"
 MODELLED: Final = "compute times are modelled, not measured"
@@ -35,20 +43,11 @@ MODELLED: Final = "compute times are modelled, not measured"
 class _Source:
     """A cluster as the engine calls it; see `TransferSource`."""
 
-    def __init__(self, cluster: Cluster, assignments: Iterable[Assignment]) -> None:
+    def __init__(self, cluster: Cluster, first_rank: int, assignments: Iterable[Assignment]) -> None:
         self._cluster = cluster
         self.last_ns = 0
-        ops: dict[tuple[int, int, int], int] = {}
-        for assignment in assignments:
-            for rank in assignment.ranks:
-                program = assignment.programs[rank.program]
-                kinds, slots = program.kind.tolist(), program.slot.tolist()
-                for row, (kind, slot) in enumerate(zip(kinds, slots, strict=True)):
-                    if kind in {OpKind.SEND, OpKind.RECV}:
-                        ops[rank.rank, kind, rank.peers[slot]] = row
-        self.pairs = [
-            (src, ops[src, OpKind.SEND, dst], dst, ops[dst, OpKind.RECV, src]) for src, dst in cluster.pairs
-        ]
+        ranks = [(first_rank + src, first_rank + dst) for src, dst in cluster.pairs]
+        self.pairs = planned_pairs(ranks, assignments)
         self.first_ns = cluster.next_ns or 0
 
     @property
@@ -76,25 +75,29 @@ def serve_in_twin(
     Raises `ConfigError` without a described device, and `PlanError` for one that the level does not model.
     """
     request_set, checks = requests_of(load), prepared.scenario.verdict.checks
-    cluster = Cluster(load.model, load.keys, request_set, prepared.plan.parts.jobs.hosts())
+    first_rank = serving_part(prepared.scenario, prepared.plan.parts.jobs).first_rank
+    cluster = _cluster(prepared, load, request_set)
     if level == "flow":
         device = described_device(prepared)
         device = replace(device, topology=seeded(device.topology, settings.seed))
         assignment, network, absent = flow_network(prepared.plan, device)
-        source = _Source(cluster, (assignment,))
+        source = _Source(cluster, first_rank, (assignment,))
         outcome = flow_level(assignment, network, FlowLevelSettings(limit_ns=settings.limit_ns), source)
+        if len(prepared.scenario.jobs) > 1:
+            absent = (*absent, "iteration times of the other jobs")
         notes = (f"flow level: without {', '.join(absent)}",) if absent else ()
         records = _records(load, request_set, cluster, source.last_ns, notes)
         return serving_run(records, checks, outcome.failure, level)
     made: list[_Source] = []
 
     def source_of(assignment: Assignment) -> _Source:
-        made.append(_Source(cluster, (assignment,)))
+        made.append(_Source(cluster, first_rank, (assignment,)))
         return made[0]
 
     executed = TwinExecution(settings, hosts, source_of).execute(prepared, "", watcher, None)
     assert executed.twin is not None
     records = _records(load, request_set, cluster, made[0].last_ns, executed.notes)
+    records = replace(records, jobs=_jobs_beside(prepared, executed.twin.ops, executed.twin.start_ns))
     return serving_run(records, checks, executed.twin.failure, level)
 
 
@@ -103,14 +106,15 @@ def serve_on_rig(
 ) -> ServingRun:
     """Run by agents, with real packets: the cluster decides here, and orders every message when it begins.
 
-    Raises `InputError` if the rig, its device or the lab cannot be used.
+    Raises `InputError` if the rig, its device or the lab cannot be used, or for other jobs.
     """
+    refuse_other_jobs(prepared.scenario)
     request_set, checks = requests_of(load), prepared.scenario.verdict.checks
-    cluster = Cluster(load.model, load.keys, request_set, prepared.plan.parts.jobs.hosts())
+    cluster = _cluster(prepared, load, request_set)
     made: list[tuple[_Source, Posts]] = []
 
     def posts_of(assignments: Mapping[str, Assignment]) -> Posts:
-        source = _Source(cluster, assignments.values())
+        source = _Source(cluster, 0, assignments.values())
         made.append((source, Posts(source, assignments)))
         return made[0][1]
 
@@ -120,6 +124,17 @@ def serve_on_rig(
     records = replace(records, late_ns=np.array(posts.late_ns, np.int64))
     failure = "" if outcome.state is RunEnd.DONE else outcome.reason
     return serving_run(records, checks, failure, "rig")
+
+
+def _cluster(prepared: Prepared, load: ServingLoad, request_set: RequestSet) -> Cluster:
+    hosts = serving_hosts(prepared.scenario, prepared.plan.parts.jobs)
+    return Cluster(load.model, load.keys, request_set, hosts)
+
+
+def _jobs_beside(prepared: Prepared, ops: NDArray[np.void], start_ns: int) -> tuple[JobBeside, ...]:
+    serving, jobs = serving_number(prepared.scenario), prepared.scenario.jobs
+    begins_ns = {number: job.start_ns for number, job in enumerate(jobs) if number != serving}
+    return jobs_beside(prepared.plan.tables, ops, start_ns, begins_ns)
 
 
 def _records(

@@ -43,7 +43,7 @@ class ServedPoint:
 def is_serving(files: PointFiles) -> bool:
     """Return whether the scenario of a point has a serving workload."""
     content = files.scenario.content or b""
-    return any(path.startswith("workload.serving") for path in values_by_path(content, "scenario"))
+    return any("workload.serving." in path for path in values_by_path(content, "scenario"))
 
 
 def serve_point(

@@ -93,6 +93,20 @@ class QueueFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class JobBeside:
+    """A job that ran next to the workload."""
+
+    name: str
+    iterations: int
+    complete: int
+    """Iterations that ended."""
+    end_ns: int
+    """End of its last op, since the start of the run."""
+    iteration: Percentiles | None
+    """Duration of a complete iteration, its compute included."""
+
+
+@dataclass(frozen=True, slots=True)
 class ServingFigures:
     """Figures of a whole run. Compute is modelled; the times of the fabric are simulated or measured."""
 
@@ -142,6 +156,8 @@ class ServingFigures:
     slip: Percentiles | None
     """Of agents: by how much messages began later than decided; None in virtual time."""
     notes: tuple[str, ...]
+    jobs: tuple[JobBeside, ...] = ()
+    """Other jobs of the scenario."""
 
 
 @dataclass(frozen=True, slots=True)

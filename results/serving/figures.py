@@ -14,6 +14,7 @@ from etloop.results.schema.serving import (
     FABRIC_PARTS,
     TTFT_PARTS,
     Columns,
+    JobBeside,
     Percentiles,
     QueueFigures,
     ServingFigures,
@@ -43,6 +44,7 @@ class ServingRecords:
     notes: tuple[str, ...] = ()
     late_ns: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     """By message on the wire: when its agent began it, less when it was to begin; empty in virtual time."""
+    jobs: tuple[JobBeside, ...] = ()
 
 
 def percentiles(
@@ -140,6 +142,7 @@ def serving_figures(records: ServingRecords) -> ServingFigures:
         queues=records.queues,
         slip=percentiles(records.late_ns),
         notes=records.notes,
+        jobs=records.jobs,
     )
 
 

@@ -56,6 +56,8 @@ def serving_lines(run: ServingRun) -> list[str]:
     lines += _row("KV transfer, first to last byte", figures.kv_latency)
     lines += _row("dispatch or combine", figures.exchange)
     lines += _row("slip of the emulator, by message", figures.slip)
+    for job in figures.jobs:
+        lines += _row(f"iteration of {job.name}", job.iteration)
     fairness = ", ".join(f"{name} {value:.3f}" for name, value in figures.fairness.items())
     lines += [
         "",
@@ -68,6 +70,10 @@ def serving_lines(run: ServingRun) -> list[str]:
     ]
     if figures.exchange_bytes:
         lines.append(f"experts: {approximate_bytes(figures.exchange_bytes)} dispatched and combined")
+    lines += [
+        f"{job.name}: {job.complete} of {job.iterations} iterations, ended after {approximate_duration(job.end_ns)}"
+        for job in figures.jobs
+    ]
     lines += [f"note: {note}" for note in figures.notes]
     return lines
 

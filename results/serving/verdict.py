@@ -18,6 +18,7 @@ from etloop.results.schema.serving import (
     STEP_COLUMNS,
     TTFT_PARTS,
     Columns,
+    JobBeside,
     Percentiles,
     QueueFigures,
     ServingFigures,
@@ -62,6 +63,8 @@ _PLAIN: Final = {
 }
 _FAIRNESS: Final = ("prefill_tokens", "decode_tokens", "kv_bytes_received")
 QUEUES: Final[dict[str, str]] = {field.name: field.name for field in fields(QueueFigures)}
+JOBS: Final = ("name", "iterations", "complete", "end_ns", *(f"iteration_{name}_ns" for name in _STATISTICS))
+"""Columns of the jobs next to the workload."""
 
 
 def _unit(name: str) -> str:
@@ -76,7 +79,7 @@ def serving_vocabulary() -> Vocabulary:
     """Return every name that a condition on a serving run may use."""
     figures = {f"{sample}_{statistic}_ns": "ns" for sample in _SAMPLES for statistic in _STATISTICS}
     figures |= _PLAIN | {f"fairness_{name}": "" for name in _FAIRNESS}
-    tables = {"requests": REQUEST_COLUMNS, "decode_steps": STEP_COLUMNS, "queues": QUEUES}
+    tables = {"requests": REQUEST_COLUMNS, "decode_steps": STEP_COLUMNS, "queues": QUEUES, "jobs": JOBS}
     return Vocabulary(
         figures, {table: {name: _unit(name) for name in names} for table, names in tables.items()}
     )
@@ -100,12 +103,22 @@ def serving_results(records: ServingRecords, figures: ServingFigures) -> Results
         for name in QUEUES
     }
     names = [str(name) for name in queues["name"]]
+    jobs = [_job_row(job) for job in figures.jobs]
+    columns = {name: np.array([job[name] for job in jobs], None if jobs else np.float64) for name in JOBS}
     frames = {
         "requests": _frame(records.requests, lambda row: f"request {records.requests['request'][row]}"),
         "decode_steps": _frame(records.steps, "decode step {}".format),
         "queues": _frame(queues, names.__getitem__),
+        "jobs": _frame(
+            columns | {"name": columns["name"].astype(object)}, lambda row: figures.jobs[row].name
+        ),
     }
     return Results(values, serving_vocabulary().figures, frames)
+
+
+def _job_row(job: JobBeside) -> dict[str, str | float]:
+    row: dict[str, str | float] = {name: getattr(job, name) for name in JOBS[:4]}
+    return row | {f"iteration_{name}_ns": getattr(job.iteration, name, np.nan) for name in _STATISTICS}
 
 
 def _frame(columns: Columns, label: Callable[[int], str]) -> Frame:

@@ -42,6 +42,7 @@ from etloop.controller.inputs.scenario.loads import (
 )
 from etloop.controller.inputs.scenario.mapping import Mapping, PlacementRule, read_mapping
 from etloop.controller.inputs.scenario.workload import Scales, Source, in_nccl_order, read_source
+from etloop.workload.serving.spec import ServingLoad
 
 MOST_JOBS: Final = 16
 MOST_BACKGROUNDS: Final = 16
@@ -193,6 +194,7 @@ def read_jobs(
         source, order_notes = in_nccl_order(source, job_collectives.settings)
         job_mapping = with_processes(job_mapping, source.load, section)
         notes += [f"{name}: {note}" for note in order_notes]
+        is_serving = isinstance(source.load, ServingLoad)
         entries.append(
             JobEntry(
                 name=name,
@@ -200,7 +202,7 @@ def read_jobs(
                 passes=section.optional(
                     "iterations",
                     integer(1, 1_000_000),
-                    usual.iterations,
+                    1 if is_serving else usual.iterations,
                     "Passes in a phase; those at the top if left out.",
                 ),
                 start_ns=section.optional("start", _time, 0, "Delay after the start of the run."),

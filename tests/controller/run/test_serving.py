@@ -155,6 +155,40 @@ def test_the_same_inputs_give_the_same_run_next_to_background_traffic() -> None:
     assert runs[0].figures.finished == 12
 
 
+def beside_training() -> dict[str, Any]:
+    """Return a scenario of a training job on the same two ports, which is busy for the first 12 of 24 requests or so."""
+    collective = {"kind": "all_reduce", "ranks": 2, "size": "8MiB", "count": 3, "compute": "1ms"}
+    training = {"name": "training", "workload": {"collective": collective}, "iterations": 50, "start": "3ms"}
+    requests = {"rate": 50, "count": 24, "input": 64, "output": 3}
+    chat = {"name": "chat", **scenario(kv=PUSHED_AFTER, requests=requests)}
+    return {"jobs": [training, chat], "mapping": {"ranks_per_host": 1, "placement": "round_robin"}}
+
+
+def test_a_training_job_shares_the_ports_while_it_lasts_and_has_its_own_figures() -> None:
+    ports, both, alone = topology("p/0", "d/0"), beside_training(), beside_training()
+    both["verdict"] = {"checks": [{"check": "max(jobs.iteration_most_ns) <= 8ms"}]}
+    alone["jobs"][0]["iterations"] = 1
+    run, by_flows = (served(both, topology=ports, level=level) for level in ("packet", "flow"))
+    quiet = served(alone, topology=ports, level="flow")
+    (training,) = run.figures.jobs
+    assert (training.name, training.iterations, training.complete) == ("training", 50, 50)
+    assert training.iteration is not None
+    assert run.verdict is not None
+    assert run.verdict.result == "pass"
+    # Three times 1 ms and 8 MiB in each direction, over the whole rate, or half of it while a KV cache moves.
+    exchange_ns = (8 << 20) * (4096 + 82) / 4096 / LINK_BYTES_PER_S * 1e9
+    assert training.iteration.p50 == pytest.approx(3 * (1_000_000 + exchange_ns), rel=0.02)
+    assert training.iteration.most > 1.03 * training.iteration.p50
+    assert training.end_ns == pytest.approx(3_000_000 + 50 * training.iteration.mean, rel=1e-6)
+    during = np.array(column(quiet, "prefill_end_ns")) < training.end_ns
+    assert 4 < during.sum() < 20
+    for busy in (run, by_flows):
+        slowed = np.array(column(busy, "transfer_ns")) / np.array(column(quiet, "transfer_ns"))
+        assert slowed[during].max() > 1.2
+        assert slowed[~during].max() < 1.02
+    assert "iteration times of the other jobs" in " ".join(by_flows.figures.notes)
+
+
 def test_long_times_keep_columns_apart() -> None:
     assert [milliseconds(value) for value in (1_234_567, 11_360_000_000)] == ["1.235 ms", "11360 ms"]
 
@@ -196,10 +230,26 @@ def test_what_cannot_run_a_serving_workload_refuses_it_by_name(tmp_path: Path) -
         etloop.run_twin(scenario(), out_dir=tmp_path / "run", topology=ports)
     with pytest.raises(InputError, match="iterations of a serving workload"):
         served(scenario() | {"iterations": 2}, topology=ports)
-    job = {"name": "a", **scenario()}
-    other = {"name": "b", "workload": {"collective": {"kind": "all_reduce", "ranks": 2, "size": "1MiB"}}}
-    with pytest.raises(InputError, match="cannot run with other jobs"):
-        served({"jobs": [job, other]}, topology=topology("p/0", "d/0", "e/0", "f/0"))
+    both = beside_training()
+    rig = {
+        "security": {"insecure": True},
+        "agents": [
+            {"name": name, "ports": [{"name": "0", "addresses": f"127.0.{row}.1", "link": "1Gbps"}]}
+            for row, name in enumerate(("p", "d"), 1)
+        ],
+    }
+    with pytest.raises(InputError, match="agents cannot run a serving workload with other jobs"):
+        etloop.serve(both, rig, level="rig")
+    training, chat = both["jobs"]
+    for jobs, problem in [
+        ([chat, chat | {"name": "b"}], "2 serving workloads"),
+        ([training, chat | {"iterations": 2}], "2 iterations of a serving workload"),
+        ([training, chat | {"start": "1ms"}], "a serving workload cannot start later"),
+    ]:
+        with pytest.raises(InputError, match=problem):
+            served({"jobs": jobs}, topology=ports)
+    with pytest.raises(InputError, match="a serving workload has no phases"):
+        served(both | {"rounds": 2}, topology=ports)
     with pytest.raises(InputError, match="is not one of serving"):
         served({"workload": {"incast": {"senders": 1, "size": "1MiB"}}}, topology=ports)
     with pytest.raises(InputError, match="no figure is called ttft"):
