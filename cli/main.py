@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from etloop.cli.parser import make_parser
+from etloop.runtime.module_loading import leave_out_pandas
 
 if TYPE_CHECKING:
     import argparse
@@ -25,7 +26,9 @@ BROKEN_PIPE: Final = 141
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; return its exit code."""
+    """Run one command, that of the command line if none is given; return its exit code."""
+    if arguments is None:
+        leave_out_pandas()
     words = tuple(sys.argv[1:] if arguments is None else arguments)
     parsed = make_parser(words).parse_args(words)
     parsed.arguments = words

@@ -1,9 +1,10 @@
-"""Make the import of many modules cheap: no BLAS threads, no garbage collection of modules."""
+"""Make the import of many modules cheap: no BLAS threads, no garbage collection of modules, no pandas in our programs."""
 
 from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -33,3 +34,21 @@ def quick_loading() -> Iterator[None]:
             gc.enable()
         if sets_threads:
             del os.environ[_THREADS]
+
+
+class _NoPandas:
+    """A finder that finds no pandas, and leaves every other module to the finders after it."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        """Raise `ModuleNotFoundError` for pandas."""
+        if name == "pandas":
+            raise ModuleNotFoundError("no program of ETLoop uses pandas", name=name)
+
+
+def leave_out_pandas() -> None:
+    """Let nothing import pandas in this process from now on; for programs of ETLoop alone, never for a user's own.
+
+    Where it is installed, Arrow imports it for its first array, to distinguish a data frame from a list: half a second of processor
+    time, which no command has a use for.
+    """
+    sys.meta_path.insert(0, _NoPandas())

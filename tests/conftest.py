@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections import Counter
 from collections.abc import Generator
@@ -17,10 +18,23 @@ from tests.support.built_wheel import build_wheel
 from tests.support.skips import kind_of, objection
 
 # A shared machine may stall for a second, and a test that is slow there is not wrong: no deadlines. In continuous
-# integration the examples are the same every time, so that a red run is red again.
-settings.register_profile("local", deadline=None)
-settings.register_profile("ci", deadline=None, derandomize=True)
+# integration the examples are the same every time, so that a red run is red again. Examples are a third of what tests of
+# pure code cost: most properties get 40, and with ETLOOP_FULL=1 as many as Hypothesis gives by itself.
+EXAMPLES: Final = 100 if os.environ.get("ETLOOP_FULL") == "1" else 40
+settings.register_profile("local", deadline=None, max_examples=EXAMPLES)
+settings.register_profile("ci", deadline=None, max_examples=EXAMPLES, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+def pytest_configure() -> None:
+    """Let no garbage be looked for while tests are collected: all of it stays."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was collected, objects of some thousand tests, out of every later look for garbage."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

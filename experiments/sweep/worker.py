@@ -16,7 +16,7 @@ import sys
 import traceback
 from typing import Any, BinaryIO, Final
 
-from etloop.runtime.module_loading import quick_loading
+from etloop.runtime.module_loading import leave_out_pandas, quick_loading
 from etloop.runtime.stop_signals import ignore_stops
 
 _PR_SET_PDEATHSIG: Final = 1
@@ -24,6 +24,7 @@ _PR_SET_PDEATHSIG: Final = 1
 
 def main() -> None:
     """Serve calls."""
+    leave_out_pandas()
     with contextlib.suppress(AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     with ignore_stops(signal.SIGINT), os.fdopen(os.dup(1), "wb") as answers:

@@ -14,9 +14,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from scipy.special import chdtrc
 
 from etloop.contract.base.late_dataclass import dataclass
+from etloop.results.diagnosis.chi_square import chi_square_beyond
 from etloop.results.schema.findings import Place, PlaceKind
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def lossy_links(evidence: Evidence) -> tuple[LossyLink, ...]:
             break
         ratio, rate, elsewhere = _likelihood_ratios(crossed, sent, lost)
         best = int(ratio.argmax())
-        chance = min(float(chdtrc(1, 2 * max(ratio[best], 0.0))) * used, 1.0)
+        chance = min(chi_square_beyond(1, 2 * max(ratio[best], 0.0)) * used, 1.0)
         if chance >= LIMIT:
             break
         rows = np.flatnonzero(crossed.link == best)
@@ -201,7 +201,7 @@ def _is_clustered(lost: Floats, expected: Floats, *, is_one_of_several: bool) ->
     seen, mean = np.bincount(bins, lost), np.bincount(bins, expected)
     used = mean > 0.5
     deviation = float((np.square(seen - mean)[used] / mean[used]).sum())
-    return bool(used.sum() > 1 and chdtrc(int(used.sum()) - 1, deviation) < _CLUSTERED)
+    return bool(used.sum() > 1 and chi_square_beyond(int(used.sum()) - 1, deviation) < _CLUSTERED)
 
 
 def _places(crossed: Crossings, ratio: Floats, best: int) -> tuple[Place, ...]:
@@ -246,7 +246,7 @@ def slow_hosts(evidence: Evidence) -> tuple[SlowHost, ...]:
                 peer = evidence.ports.names[port] if port >= 0 else ""
                 place = Place(PlaceKind.HOST, hosts.names[host], peer)
                 score = (middle - top[host]) / spread
-                chance = min(float(chdtrc(1, score**2)) * 2 * len(works), 1.0)
+                chance = min(chi_square_beyond(1, score**2) * 2 * len(works), 1.0)
                 slow.append(SlowHost(place, sends, float(top[host]), middle, chance, by_host.shape[1]))
     return tuple(sorted(slow, key=lambda host: host.rate_bps / host.expected_bps))
 

@@ -11,9 +11,9 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from scipy.special import chdtrc, chdtri
 
 from etloop.contract.base.late_dataclass import dataclass
+from etloop.results.diagnosis.chi_square import chi_square_beyond, chi_square_exceeded
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -83,15 +83,15 @@ class SpreadTest:
         """Return the probability that a fair hash spreads the streams of `load` as unevenly or more."""
         links = len(load.link_bytes)
         if load.streams >= _MANY_PER_LINK * links:
-            return float(chdtrc(links - 1, load.statistic))
+            return chi_square_beyond(links - 1, load.statistic)
         drawn = self._draw(load)
         beyond = int((drawn >= load.statistic * (1 - 1e-9)).sum())
         if beyond >= _FEWEST_BEYOND:
             return beyond / DRAWS
         # Few streams are less even than a chi-square distribution has it: stretch it to meet the draws.
         near = float(np.quantile(drawn, 0.999))
-        stretch = max(near / float(chdtri(links - 1, 0.001)), 1.0)
-        return float(max(chdtrc(links - 1, load.statistic / stretch), 1e-300))
+        stretch = max(near / chi_square_exceeded(links - 1, 0.001), 1.0)
+        return max(chi_square_beyond(links - 1, load.statistic / stretch), 1e-300)
 
     def _draw(self, load: Load) -> Floats:
         """Return the statistic of `DRAWS` random spreads of the same streams."""

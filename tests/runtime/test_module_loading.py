@@ -1,4 +1,4 @@
-"""Modules are loaded without threads for linear algebra and without looks for garbage, and nothing is left of it afterwards."""
+"""Modules are loaded without threads for linear algebra and looks for garbage, of which nothing is left, and without pandas."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from etloop.cli.main import main
 from etloop.runtime.module_loading import quick_loading
 
 VARIABLE = "OPENBLAS_NUM_THREADS"
@@ -52,6 +53,35 @@ def test_it_may_be_nested(monkeypatch: pytest.MonkeyPatch) -> None:
         assert os.environ[VARIABLE] == "1"
         assert not gc.isenabled()
     assert VARIABLE not in os.environ
+
+
+ARROW = """
+import importlib.util, sys
+import pyarrow as pa
+from etloop.runtime.module_loading import leave_out_pandas
+assert importlib.util.find_spec("pandas")
+leave_out_pandas()
+assert pa.table({"a": pa.array([1, 2])}).to_pylist() == [{"a": 1}, {"a": 2}]
+assert "pandas" not in sys.modules
+"""
+
+
+def test_arrow_does_without_pandas_where_it_is_left_out() -> None:
+    subprocess.run((sys.executable, "-c", ARROW), check=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "leaves_out"), [(None, True), (["--version"], False)], ids=["a program", "a call"]
+)
+def test_the_command_leaves_it_out_where_it_is_the_program(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str] | None, *, leaves_out: bool
+) -> None:
+    """A user's program that calls `main` keeps its pandas."""
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    monkeypatch.setattr(sys, "argv", ["etloop", "--version"])
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert any(type(finder).__name__ == "_NoPandas" for finder in sys.meta_path) == leaves_out
 
 
 PLAN = "from etloop.cli.main import main; main(['plan', '/nowhere/s.yaml', '--rig', '/nowhere/r.yaml'])"

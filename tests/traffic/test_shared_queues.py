@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from etloop.contract.model.assignment import Assignment
 
 AR, A2A, AG = CollectiveName.ALL_REDUCE, CollectiveName.ALL_TO_ALL, CollectiveName.ALL_GATHER
-SEEDS: Final = 10_000 if os.environ.get("ETLOOP_FULL") == "1" else 200
+SEEDS: Final = 10_000 if os.environ.get("ETLOOP_FULL") == "1" else 80
 BATCHES: Final = 10
 COUNTS: Final = (
     "rank",

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from etloop.runtime.module_loading import quick_loading
+from etloop.runtime.module_loading import leave_out_pandas, quick_loading
 
 with quick_loading():
     import numpy as np
@@ -259,6 +259,7 @@ class DaemonWatcher:
 
 def main() -> None:
     """Run the process of a run; the one argument is the descriptor of the socket to the daemon."""
+    leave_out_pandas()
     give_memory_back()
     pa.set_memory_pool(pa.system_memory_pool())  # Other pools keep the memory of one table for the next.
     # These signals set the controller's log level, and may be sent to all processes of its systemd unit.

@@ -11,11 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from scipy.special import chdtrc
 
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import approximate_duration
 from etloop.contract.model.topology import LoadBalancing
+from etloop.results.diagnosis.chi_square import chi_square_beyond
 from etloop.results.diagnosis.rule import Found
 from etloop.results.diagnosis.spread import Load, SpreadTest, chance_of_function
 from etloop.results.schema.findings import Examination, Examined, Fact, Finding, FindingKind, Place, PlaceKind
@@ -124,8 +124,8 @@ def _suspects(groups: list[Group], tests: int) -> list[Suspect]:
         if chance < FAULT:
             suspects.append(Suspect(group, smallest, chance))
     # Fisher's method: chance dies out over many groups, a fault of all does not.
-    together = float(
-        chdtrc(2 * len(groups), -2 * sum(np.log(max(group.chance, _LEAST_CHANCE)) for group in groups))
+    together = chi_square_beyond(
+        2 * len(groups), -2 * sum(np.log(max(group.chance, _LEAST_CHANCE)) for group in groups)
     )
     if not suspects and together < FAULT:
         return [Suspect(group, None, together) for group in groups if group.chance < _PERHAPS]

@@ -45,7 +45,7 @@ from tests.traffic.test_simulation import CLOSED_FORMS, everywhere
 if TYPE_CHECKING:
     from etloop.contract.model.transport import TransportSettings
 
-SEEDS = 10_000 if os.environ.get("ETLOOP_FULL") == "1" else 200
+SEEDS = 10_000 if os.environ.get("ETLOOP_FULL") == "1" else 80
 BATCHES = 10
 TRIMMED_DSCP = 50
 

@@ -29,7 +29,7 @@ from tests.support.traffic.twin_by_hand import changed, pairs, through, two_tier
 if TYPE_CHECKING:
     from etloop.contract.model.topology import Topology
 
-SEEDS = 10_000 if os.environ.get("ETLOOP_FULL") == "1" else 200
+SEEDS = 10_000 if os.environ.get("ETLOOP_FULL") == "1" else 80
 BATCHES = 4
 TRIMMED_DSCP = 50
 MESSAGE_BYTES = 200_000

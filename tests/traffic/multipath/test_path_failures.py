@@ -26,7 +26,7 @@ from tests.support.traffic.sprayed_by_hand import PROBED, STAYS_OPEN, lossy, of_
 from tests.support.traffic.twin_by_hand import RATE_BPS, changed, pairs, star, through, two_tiers
 from tests.traffic.test_simulation import CLOSED_FORMS, everywhere
 
-SEEDS = 10_000 if os.environ.get("ETLOOP_FULL") == "1" else 200
+SEEDS = 10_000 if os.environ.get("ETLOOP_FULL") == "1" else 80
 BATCHES = 10
 LEAVES, HOSTS, SPINES = 2, 2, 4
 RUN_NS = 400_000

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 MIB = 1 << 20
 PLANES = 8
 RING = tuple((host, (host + 1) % 4) for host in range(4))
-SEEDS = 10_000 if os.environ.get("ETLOOP_FULL") == "1" else 200
+SEEDS = 10_000 if os.environ.get("ETLOOP_FULL") == "1" else 80
 BATCHES = 10
 LEAVES, HOSTS, SPINES = 2, 2, 2
 RUN_NS = 400_000

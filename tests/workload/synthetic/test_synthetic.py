@@ -110,7 +110,7 @@ def test_every_send_has_its_receive(spec: SyntheticSpec) -> None:
     assert transfers[NodeKind.COMM_SEND].total() == 2 * spec.micro_batches * edges
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(shapes)
 def test_the_job_runs_to_its_end_even_if_sends_wait_for_their_receives(spec: SyntheticSpec) -> None:
     """Collectives start when all members are there and in the order of their group; transfers join both sides."""
