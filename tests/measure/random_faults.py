@@ -20,9 +20,7 @@ import asyncio
 import contextlib
 import itertools
 import json
-import os
 import random
-import shutil
 import statistics
 import subprocess
 import sys
@@ -44,7 +42,7 @@ from etloop.runtime.broker_settings import BrokerSettings
 from etloop.runtime.stop_signals import terminate_as_interrupt
 from tests.measure.breaking.causes import Inflicted, Unpassed, faults_during, wrong_causes
 from tests.measure.breaking.faults import Fault, drawn_faults, inflict
-from tests.measure.breaking.rack import AGENTS, FAKETIME, POLL_S, Rack, written_rack
+from tests.measure.breaking.rack import AGENTS, POLL_S, Rack, absence, written_rack
 from tests.measure.harness import BAR_MISSED
 
 READY_BAR_S: Final = 30.0
@@ -315,18 +313,6 @@ def _await_ends(store: JobStore) -> None:
         if store.count(*(state for state in JobState if state not in ENDED)) == 0:
             return
         time.sleep(POLL_S)
-
-
-def absence() -> str:
-    """Return why this cannot be run here; "" if it can."""
-    if os.geteuid() != 0:
-        return "not root"
-    missing = [name for name in ("iptables", "ip", "mount", "cc") if shutil.which(name) is None]
-    if not Path(FAKETIME.format(f"{os.uname().machine}-linux-gnu")).exists():
-        missing.append("faketime")
-    if shutil.which("mosquitto") is None and not Path("/usr/sbin/mosquitto").exists():
-        missing.append("mosquitto")
-    return f"not installed (Debian packages {', '.join(missing)})" if missing else ""
 
 
 def table_of(outcome: Outcome) -> str:

@@ -18,10 +18,10 @@ from etloop.controller.rack.job import Job, JobEvent, JobRequest, PortDemand
 from etloop.controller.rack.store.job_store import JobStore
 from tests.measure.breaking.causes import REASONS, Inflicted, Unpassed, wrong_causes
 from tests.measure.breaking.faults import Fault, drawn_faults
+from tests.measure.breaking.rack import absence
 from tests.measure.random_faults import (
     Healed,
     Outcome,
-    absence,
     broken_rack,
     mistakes_of,
     table_of,

@@ -131,6 +131,7 @@ class MqttGateway:
             began_ns = monotonic_ns()
             try:
                 async with self._connection() as (client, self._protocol):
+                    await self._subscribe(client)
                     self.connected = True
                     broker = f"{self._settings.broker.host}:{self._settings.broker.port}"
                     self._log.rack("broker joined", broker=broker, mqtt=str(self._protocol))
@@ -181,7 +182,8 @@ class MqttGateway:
 
     # ---- requests
 
-    async def _serve(self, client: BrokerClient) -> None:
+    async def _subscribe(self, client: BrokerClient) -> None:
+        """Subscribe to all requests: the broker drops those that come before, and their clients wait in vain."""
         # MQTT 5, 3.8.3.1: the broker does not send retained requests, or else marks them as retained.
         options = SubscribeOptions(qos=_QOS, retainAsPublished=True, retainHandling=2)
         for topic in self._answers.topics():
@@ -189,6 +191,8 @@ class MqttGateway:
                 await client.subscribe(topic, options=options)
             else:
                 await client.subscribe(topic, qos=_QOS)
+
+    async def _serve(self, client: BrokerClient) -> None:
         self._long = LongRequests()  # Unacknowledged requests of an earlier connection are sent again.
         subscription = self._rack.subscribe()
         tasks: list[asyncio.Task[None]] = []

@@ -25,7 +25,7 @@ from tests.measure.one_rack import damaged_job, own_network, rig_of, synth_job, 
 from tests.measure.processes import children, free_port
 
 AGENTS: Final = ("a", "b")
-FAKETIME: Final = "/usr/lib/{}/faketime/libfaketimeMT.so.1"
+_FAKETIME: Final = "/usr/lib/{}/faketime/libfaketimeMT.so.1"
 _FAILING_IO: Final = Path(__file__).with_name("failing_io.c")
 _PATIENCE_S: Final = 120.0
 POLL_S: Final = 0.1
@@ -178,6 +178,18 @@ def children_of(pid: int) -> list[int]:
         return []
 
 
+def absence() -> str:
+    """Return why this cannot be run here; "" if it can."""
+    if os.geteuid() != 0:
+        return "not root"
+    missing = [name for name in ("iptables", "ip", "mount", "cc") if shutil.which(name) is None]
+    if not Path(_FAKETIME.format(f"{os.uname().machine}-linux-gnu")).exists():
+        missing.append("faketime")
+    if shutil.which("mosquitto") is None and not Path("/usr/sbin/mosquitto").exists():
+        missing.append("mosquitto")
+    return f"not installed (Debian packages {', '.join(missing)})" if missing else ""
+
+
 def written_rack(directory: Path) -> Rack:
     """Write all files that the processes read to `directory`, and return the rack with none of them started."""
     control, broker, http = free_port(), free_port(), free_port()
@@ -193,7 +205,7 @@ def written_rack(directory: Path) -> Rack:
     library = directory / "failing_io.so"
     subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, _FAILING_IO, "-ldl"], check=True)
     environment = {
-        "LD_PRELOAD": f"{library}:{FAKETIME.format(f'{machine}-linux-gnu')}",
+        "LD_PRELOAD": f"{library}:{_FAKETIME.format(f'{machine}-linux-gnu')}",
         "FAILING_IO_BELOW": f"{directory}/",
         "FAILING_IO_SWITCH": str(directory / "io-switch"),
         "FAKETIME_TIMESTAMP_FILE": str(clock),

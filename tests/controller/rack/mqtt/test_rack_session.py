@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import threading
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import aiomqtt
 import pytest
@@ -16,8 +19,10 @@ from paho.mqtt.properties import Properties
 from etloop.contract.protocol.codec import plain
 from etloop.controller.inputs.scenario.scenario import parse_scenario
 from etloop.controller.rack.client.client import RackClient, RackUnreachable
+from etloop.controller.rack.config import GatewaySettings
 from etloop.controller.rack.mqtt.gateway import MqttGateway
 from etloop.controller.rack.mqtt.messages import SubmitRequest
+from etloop.runtime.broker_connection import MqttVersion
 from etloop.runtime.broker_settings import BrokerSettings
 from tests.controller.rack.mqtt.test_rack_mqtt import Broker, Mosquitto, broker, mosquitto, rack_with
 from tests.controller.rack.test_rack_daemon import SCENARIO, Serving, place
@@ -62,6 +67,34 @@ async def test_requests_that_come_while_the_controller_is_away_are_carried_out_w
     async with rack_with(place, slow) as (rack, _):
         assert await jobs(rack, 12) == 12
         assert rack.daemon.tallies.dropped_requests == 0
+
+
+async def test_a_controller_that_is_connected_has_subscribed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waits for `broker joined` or /metrics may submit: the broker drops a request without a subscriber."""
+    settings = GatewaySettings("rack", BrokerSettings("127.0.0.1", 1))
+    log = SimpleNamespace(rack=lambda *_, **__: None)
+    nothing = cast("Any", None)
+    gateway = MqttGateway(nothing, tuple, str, settings, cast("Any", log), nothing)
+    seen: list[bool] = []
+
+    async def subscribe(*_: object, **__: object) -> None:
+        seen.append(gateway.connected)
+
+    async def serve(*_: object) -> None:
+        seen.append(gateway.connected)
+        raise asyncio.CancelledError
+
+    @contextlib.asynccontextmanager
+    async def connection(_: MqttGateway) -> AsyncIterator[tuple[object, MqttVersion]]:
+        yield SimpleNamespace(subscribe=subscribe), MqttVersion.V5
+
+    monkeypatch.setattr(MqttGateway, "_connection", connection)
+    monkeypatch.setattr(MqttGateway, "_serve", serve)
+    with pytest.raises(asyncio.CancelledError):
+        await gateway.serve()
+    assert len(seen) > 1
+    assert seen == [False] * (len(seen) - 1) + [True]
+    assert not gateway.connected
 
 
 async def test_a_request_that_was_not_answered_yet_comes_again(
