@@ -196,9 +196,7 @@ class SettingSearch:
     def _close(self, labels: Labels, tried: Tried, state: TrialState) -> None:
         name = self.names[labels]
         settings = dict(zip(self._axes, labels, strict=True))
-        self._trials[name] = SettingTrial(
-            name, settings, state, tried.values, tried.reason, tried.findings
-        )
+        self._trials[name] = SettingTrial(name, settings, state, tried.values, tried.reason, tried.findings)
         words = ", ".join(f"{axis}={label}" for axis, label in settings.items())
         self._watcher.report(
             f"[{len(self._trials)}/{self._optimize.trials}] {name} {words}: {_words(self._optimize, tried, state)}"

@@ -266,7 +266,9 @@ class FaultKeys:
     """Time from which packets are lost."""
     until_ns: int = setting("until", _time, FOREVER_NS)
     """Time until which they are; to the end if left out."""
-    longer_than_bytes: int = setting("longer_than", bounded(parse_bytes, 64, LARGEST_FRAME_BYTES, format_bytes), 0)
+    longer_than_bytes: int = setting(
+        "longer_than", bounded(parse_bytes, 64, LARGEST_FRAME_BYTES, format_bytes), 0
+    )
     """Only frames longer than this, as at a port with a smaller MTU; all of them if there is no chance and no every."""
     corrupt: bool = setting("corrupt", yes_or_no, False)
     """Corrupt packets instead of losing them."""
@@ -274,7 +276,9 @@ class FaultKeys:
     def broken_rules(self, keys: Collection[str]) -> Iterator[Problem]:
         """Yield a fault without packets or time."""
         if not {"chance", "every", "longer_than"} & set(keys):
-            yield Problem("chance", "hits no packet", "write chance: 0.1%, every: 1000, or longer_than: 1518B")
+            yield Problem(
+                "chance", "hits no packet", "write chance: 0.1%, every: 1000, or longer_than: 1518B"
+            )
         if self.until_ns <= self.from_ns:
             yield Problem("until", "it ends before it begins", "write an until after from")
 

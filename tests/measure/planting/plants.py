@@ -139,7 +139,9 @@ def mtu(rng: Draw) -> Case:
         path_mtu=path_mtu, timeout="5ms", timeout_floor="2ms", retries=3
     )
     planted = f"{cable.near}: no frame above {longest} B, path MTU {path_mtu}"
-    return _case(changed, scenario(fabric, _exchange(rng, fabric), transport), _at(Kind.MTU, *cable.ends), planted)
+    return _case(
+        changed, scenario(fabric, _exchange(rng, fabric), transport), _at(Kind.MTU, *cable.ends), planted
+    )
 
 
 def _congested(
