@@ -99,6 +99,8 @@ class SwitchPort:
     """One-way propagation delay to the other end."""
     weight: int = 1
     """Its share of traffic that has several equal-cost paths."""
+    obeys_pause: bool = True
+    """False: a fault; the port goes on sending while its neighbour pauses it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +181,8 @@ class SwitchFault:
     every: int = 0
     from_ns: int = 0
     until_ns: int = FOREVER_NS
+    longer_than_bytes: int = 0
+    """Only frames (with FCS) longer than this, as by a port whose MTU is smaller."""
     corrupt: bool = False
     """Flip a bit instead of dropping: the receiver's ICRC check fails."""
 

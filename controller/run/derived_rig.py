@@ -7,6 +7,7 @@ states its own.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -17,19 +18,21 @@ from etloop.controller.run.prepare import InputFile, read_device_file
 
 PORT_ADDRESSES: Final = 32
 """Number of addresses of a port without addresses in the topology, one for each rank on it."""
+NO_KEYS: Final[Mapping[str, str]] = {}
+_FRAMING: Final = {"backend": "packet", "interface": "eth0"}
 MOST_PORTS: Final = 1 << 16
 """Most ports; each gets a /24 of 10.0.0.0/8."""
 
 
-def derived_rig(topology: InputFile, device: str = "") -> InputFile:
-    """Return a rig file with a port for each attachment of a topology file. Raises an `InputError` for an invalid topology."""
+def derived_rig(topology: InputFile, device: str = "", *, sends_pauses: bool = False) -> InputFile:
+    """Return a rig file with a port for each attachment of a topology file; `sends_pauses`: ports that can. Raises an `InputError` for an invalid topology."""
     device_topology = read_device_file(topology, device).topology
-    content = rig_text(device_topology).encode()
+    content = rig_text(device_topology, _FRAMING if sends_pauses else {}).encode()
     return InputFile(Path(topology.path).with_name("rig.yaml"), content, f"rig made of {topology.source}")
 
 
-def rig_text(topology: Topology) -> str:
-    """Return the YAML text of a rig for a topology. Raises `PlanError` for too many attachments."""
+def rig_text(topology: Topology, port_keys: Mapping[str, str] = NO_KEYS) -> str:
+    """Return the YAML text of a rig for a topology, with `port_keys` at every port. Raises `PlanError` for too many attachments."""
     if len(topology.attachments) > MOST_PORTS:
         problem = f"{len(topology.attachments)} attachments, for which no rig can be made"
         raise PlanError(Problem("topology", problem, f"at most {MOST_PORTS}; write the rig yourself"))
@@ -42,7 +45,7 @@ def rig_text(topology: Topology) -> str:
             "link": format_rate(topology.port_of(attachment.end).rate_bps),
         }
         rail = {} if attachment.rail is None else {"rail": attachment.rail}
-        ports.setdefault(agent, []).append(f"      - {json.dumps(keys | rail)}")
+        ports.setdefault(agent, []).append(f"      - {json.dumps({**keys, **rail, **port_keys})}")
     lines = ["# One port for each attachment of the topology.", "agents:"]
     for agent, rows in ports.items():
         lines += [f"  - name: {json.dumps(agent)}", "    ports:", *rows]

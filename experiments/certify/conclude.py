@@ -21,7 +21,7 @@ _ORDER: Final = {kind: number for number, kind in enumerate(FindingKind)}
 _ECN: Final = frozenset({FindingKind.ECN_OFF, FindingKind.ECN_EARLY, FindingKind.ECN_LATE})
 _EFFECTS: Final[Mapping[FindingKind, frozenset[FindingKind]]] = {
     FindingKind.DATA_CLASS: _ECN
-    | {FindingKind.CNP_CLASS, FindingKind.BUFFER_DROPS, FindingKind.HEADROOM_SMALL},
+    | {FindingKind.CNP_CLASS, FindingKind.BUFFER_DROPS, FindingKind.HEADROOM_SMALL, FindingKind.PFC_IGNORED},
     FindingKind.DAMAGED_LINK: frozenset({FindingKind.SLOW_LINK, FindingKind.LOSSY_LINK}),
     FindingKind.LOSSY_LINK: frozenset({FindingKind.SLOW_LINK}),
     FindingKind.SLOW_LINK: _ECN,

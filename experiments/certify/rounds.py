@@ -28,9 +28,9 @@ class Transfer:
 Round = tuple[Transfer, ...]
 
 
-def job_of_rounds(name: str, ranks: int, rounds: Iterable[Round]) -> Job:
-    """Return the job whose ranks carry out the rounds one after the other."""
-    writers = [_RankWriter() for _ in range(ranks)]
+def job_of_rounds(name: str, ranks: int, rounds: Iterable[Round], wait_ns: int = 0) -> Job:
+    """Return the job whose ranks carry out the rounds one after the other, and send `wait_ns` after each barrier."""
+    writers = [_RankWriter(wait_ns) for _ in range(ranks)]
     for transfers in rounds:
         for transfer in transfers:
             writers[transfer.source].send(transfer.destination, transfer.size_bytes)
@@ -55,35 +55,39 @@ def job_of_rounds(name: str, ranks: int, rounds: Iterable[Round]) -> Job:
 class _RankWriter:
     """The program of one rank, round by round."""
 
-    def __init__(self) -> None:
+    def __init__(self, wait_ns: int) -> None:
+        self._wait_ns = wait_ns
         self._writer = ProgramWriter()
         self._slots: dict[int, int] = {}
         self._ready: tuple[int, ...] = ()
         self._open: list[int] = []
+        self._waited: tuple[int, ...] = ()
 
     @property
     def peers(self) -> tuple[int, ...]:
         return tuple(self._slots)
 
     def send(self, peer: int, size_bytes: int) -> None:
-        self._add(OpKind.SEND, peer, size_bytes)
+        if self._wait_ns and not self._waited:
+            self._waited = (self._writer.delay(self._wait_ns, self._ready),)
+        self._add(OpKind.SEND, peer, size_bytes, self._waited or self._ready)
 
     def receive(self, peer: int, size_bytes: int) -> None:
-        self._add(OpKind.RECV, peer, size_bytes)
+        self._add(OpKind.RECV, peer, size_bytes, self._ready)
 
     def meet(self) -> None:
         """Wait for all transfers of the round, and then for all ranks."""
         barrier = self._writer.add(
             OpKind.COLLECTIVE, CollectiveKind.BARRIER, 0, 0, tuple(self._open) or self._ready
         )
-        self._ready, self._open = (barrier,), []
+        self._ready, self._open, self._waited = (barrier,), [], ()
 
     def program(self) -> Program:
         return self._writer.program()
 
-    def _add(self, kind: OpKind, peer: int, size_bytes: int) -> None:
+    def _add(self, kind: OpKind, peer: int, size_bytes: int, after: tuple[int, ...]) -> None:
         slot = self._slots.setdefault(peer, len(self._slots))
-        self._open.append(self._writer.add(kind, -1, slot, size_bytes, self._ready))
+        self._open.append(self._writer.add(kind, -1, slot, size_bytes, after))
 
 
 def shift_round(ranks: int, shift: int, size_bytes: int) -> Round:

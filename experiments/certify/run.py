@@ -6,6 +6,7 @@ named.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,6 +17,7 @@ import yaml
 
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.late_dataclass import dataclass
+from etloop.contract.model.assignment import PortBackend
 from etloop.contract.model.run import RunEnd
 from etloop.controller.inputs.scenario.scenario import Scenario, parse_scenario
 from etloop.controller.plan.job_set import JobSet, only
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
 LEAST_PORTS: Final = 2
 _MOST_SAMPLES: Final = 1 << 20
 _NO_TRACE: Final = "certify"
+_MOST_NAMES: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +96,13 @@ class _Fabric:
     topology: Topology | None
     base: Mapping[str, Any]
     """Values of the user's scenario."""
+    is_lossless: bool
     cnp_dscp: int | None
     """None: the transport sends no notifications."""
     device_ports: Mapping[str, str]
     """By rig port, the device's port on its cable, if known."""
+    priority: int
+    """PFC priority of data."""
     states_rates: bool
     """Whether the rig states its rates independently of the topology."""
     lab: str = ""
@@ -114,6 +120,10 @@ def certify(request: CertifyRequest, watcher: RunWatcher) -> Certificate:
         records: list[StepRecord] = []
         named: list[Named] = []
         figures: list[Mapping[str, Mapping[str, float]]] = []
+        notes = []
+        if any(step.holds for step in steps) and (reason := _why_not_held(fabric)):
+            notes.append(f"step hold was left out: {reason}; Kmin and Kmax are those of incasts")
+            steps = tuple(step for step in steps if not step.holds)
         for number, step in enumerate(steps):
             left_out = _left_out(step, parts_of(named), fabric)
             # Only the first run reports its progress; the others repeat its warnings.
@@ -137,7 +147,7 @@ def certify(request: CertifyRequest, watcher: RunWatcher) -> Certificate:
         findings=tuple(part.finding for part in parts),
         steps=concluded,
         ports=port_records(fabric.rig.ports, fabric.device_ports, figures, parts),
-        notes=_notes(concluded),
+        notes=(*_notes(concluded), *notes),
         wall_ns=monotonic_ns() - began_ns,
     )
 
@@ -156,11 +166,15 @@ def _fabric(request: CertifyRequest) -> Iterator[_Fabric]:
     topology_file, rig_file, lab = request.topology, request.rig, None
     if request.mode is Mode.LAB:
         assert topology_file is not None
-        lab = OwnLab(LabWish(), allow_overcommit=request.allow_overcommit, allow_plugins=False)
+        lab = OwnLab(
+            LabWish(backend=PortBackend.PACKET.name.lower()),
+            allow_overcommit=request.allow_overcommit,
+            allow_plugins=False,
+        )
         rig_file = lab.rig(topology_file)
     if rig_file is None:
         assert topology_file is not None
-        rig_file = derived_rig(topology_file)
+        rig_file = derived_rig(topology_file, sends_pauses=True)
     rig = read_rig(rig_file)
     if len(rig.ports) < LEAST_PORTS:
         problem = f"has {len(rig.ports)} port; a certification needs {LEAST_PORTS} or more"
@@ -168,9 +182,19 @@ def _fabric(request: CertifyRequest) -> Iterator[_Fabric]:
     device = read_device(rig.topology) if topology_file is None else read_device_file(topology_file)
     topology = None if device is None else device.topology
     base, scenario = _base_of(request.scenario)
-    cnp_dscp = demands_of(scenario, rig, "scenario").cnp_dscp
+    demands = demands_of(scenario, rig, "scenario")
     states_rates = request.rig is not None and not rig.lab
-    fabric = _Fabric(rig_file, rig, topology, base, cnp_dscp, _device_ports(rig, topology), states_rates)
+    fabric = _Fabric(
+        rig_file=rig_file,
+        rig=rig,
+        topology=topology,
+        base=base,
+        cnp_dscp=demands.cnp_dscp,
+        device_ports=_device_ports(rig, topology),
+        is_lossless=demands.lossless,
+        priority=_priority_of(topology, demands.dscp),
+        states_rates=states_rates,
+    )
     try:
         if lab is not None and topology_file is not None:
             lab.up(topology_file)
@@ -200,6 +224,31 @@ def _device_ports(rig: Rig, topology: Topology | None) -> dict[str, str]:
     }
 
 
+def _priority_of(topology: Topology | None, dscp: int) -> int:
+    """Return the PFC priority by which most switches hold packets of a DSCP; without a topology the usual one."""
+    if topology is None:
+        return dscp >> 3
+    priorities = []
+    for switch in topology.switches:
+        queue = switch.class_to_queue[switch.dscp_to_class[dscp]]
+        priorities += [switch.priority_to_queue.index(queue)] if queue in switch.priority_to_queue else []
+    return Counter(priorities).most_common(1)[0][0] if priorities else dscp >> 3
+
+
+def _why_not_held(fabric: _Fabric) -> str:
+    """Return why hosts cannot hold queues by pauses; "" if they can."""
+    if not fabric.is_lossless:
+        return "transport.lossless is false, so no class of the job has PFC"
+    unable = [
+        name
+        for name, port in fabric.rig.ports.items()
+        if port.backend not in (PortBackend.PACKET, PortBackend.XDP)
+    ]
+    if not unable:
+        return ""
+    return f"{', '.join(unable[:_MOST_NAMES])}{', ...' if len(unable) > _MOST_NAMES else ''} cannot send pauses; ports with backend: packet or xdp can"
+
+
 def _left_out(step: Step, parts: tuple[Named, ...], fabric: _Fabric) -> tuple[str, ...]:
     """Return the rig ports that take no part in a step; none if half of the ports or more would be missing."""
     places = [place for part in parts if part.finding.kind in step.without for place in part.finding.places]
@@ -224,8 +273,10 @@ def _run_step(
         rate_bps=min(fabric.rig.ports[name].link_bps for name in ports),
         is_virtual=request.mode is Mode.TWIN,
         cnp_dscp=fabric.cnp_dscp or 0,
+        priority=fabric.priority,
     )
-    job = job_of_rounds(step.name, len(ports), step.rounds(scale))
+    wait_ns = scale.holds.wait_ns if step.holds else 0
+    job = job_of_rounds(step.name, len(ports), step.rounds(scale), wait_ns)
     values = {key: value for key, value in fabric.base.items() if key == "limits"}
     transport = dict(fabric.base.get("transport") or {}) | dict(step.transport(scale))
     values |= {
@@ -258,7 +309,7 @@ def _run_step(
     if finished.stopped_in is not None:
         raise KeyboardInterrupt
     summary = finished.summary
-    answer = _answer_of(step, _evidence_in(directory, fabric), summary.diagnosis.faults)
+    answer = _answer_of(step, scale, _evidence_in(directory, fabric), summary.diagnosis.faults)
     if summary.state is not RunEnd.DONE:
         answer = replace(
             answer, untested=summary.reason.splitlines()[0] if summary.reason else "it broke off"
@@ -267,7 +318,7 @@ def _run_step(
         name=step.name,
         shows=step.shows,
         result=Result.INCONCLUSIVE if answer.untested else Result.PASS,
-        reason=answer.untested,
+        reason="; ".join(filter(None, (answer.untested, answer.limits))),
         parts=0,
         left_out=left_out,
         packets=summary.transport["tx_packets"],
@@ -283,18 +334,20 @@ def _evidence_in(directory: Path, fabric: _Fabric) -> Evidence:
     return evidence if fabric.states_rates else with_peer_rates(evidence)
 
 
-def _answer_of(step: Step, evidence: Evidence, faults: tuple[Finding, ...]) -> Answer:
+def _answer_of(step: Step, scale: Scale, evidence: Evidence, faults: tuple[Finding, ...]) -> Answer:
     """Return what the rules of a step and the diagnosis of its run found."""
-    results = [look(evidence) for look in step.rules]
+    results = step.look(evidence, scale)
     figures: dict[str, dict[str, float]] = {}
     for result in results:
         for name, values in result.figures.items():
             figures.setdefault(name, {}).update(values)
     findings = [finding for result in results for finding in result.findings]
     findings += [finding for finding in faults if finding.kind in step.kinds]
-    return Answer(
-        tuple(findings), figures, "; ".join(result.untested for result in results if result.untested)
+    untested, limits = (
+        "; ".join(filter(None, (getattr(result, name) for result in results)))
+        for name in ("untested", "limits")
     )
+    return Answer(tuple(findings), figures, untested, limits)
 
 
 def _conclude(record: StepRecord, number: int, parts: tuple[Named, ...]) -> StepRecord:

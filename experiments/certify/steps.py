@@ -9,13 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from itertools import pairwise
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.experiments.certify.rounds import Round, Transfer, shift_round
-from etloop.experiments.certify.rules import classes, hashes, loss, marks, pauses, rates
-from etloop.experiments.certify.rules.parts import Rule
+from etloop.experiments.certify.rules import classes, hashes, held, loss, marks, pauses, rates
+from etloop.experiments.certify.rules.hold_times import DEPTH_PACKETS, HoldTimes, hold_times
+from etloop.experiments.certify.rules.parts import Answer, Rule
 from etloop.results.schema.findings import FindingKind
+
+if TYPE_CHECKING:
+    from etloop.results.diagnosis.evidence import Evidence
 
 PACKET_BYTES: Final = 4_096
 _FRAME_BITS: Final = 8 * 4_158
@@ -41,6 +45,9 @@ _HASH_FLOWS: Final = 32
 _HASH_PACKETS: Final = 4
 _CLASS_FLOWS: Final = 8
 _MOST_QUEUE_PAIRS: Final = 50_000
+_TWIN_HOLDS: Final = 3
+_HOLDS: Final = 4
+"""Times that each queue is held and released."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +59,8 @@ class Scale:
     """Rate of the slowest port."""
     is_virtual: bool
     cnp_dscp: int
+    priority: int = 3
+    """PFC priority of data."""
 
     def frames(self, time_ns: int) -> int:
         """Return the full-size frames that a port sends in a time."""
@@ -60,6 +69,11 @@ class Scale:
     def frame_ns(self, frames: int) -> int:
         """Return the time in which a port sends full-size frames."""
         return frames * _FRAME_BITS * 1_000_000_000 // self.rate_bps
+
+    @property
+    def holds(self) -> HoldTimes:
+        """Return when hosts hold the queues towards them."""
+        return hold_times(_FRAME_BITS * 1e9 / self.rate_bps, self.rate_bps, self.priority)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +92,13 @@ class Step:
     """Interval of the queues' samples in virtual time, in frames of the slowest port."""
     without: frozenset[FindingKind] = frozenset()
     """Kinds of parts whose hosts are left out."""
+    holds: bool = False
+    """Whether all hosts pause their ports from time to time, and rounds wait for it."""
+
+    def look(self, evidence: Evidence, scale: Scale) -> tuple[Answer, ...]:
+        """Return what each rule finds."""
+        answers = tuple(look(evidence) for look in self.rules)
+        return (*answers, held.look(evidence, scale.holds)) if self.holds else answers
 
 
 def _spread_shifts(ports: int, most: int) -> tuple[int, ...]:
@@ -136,17 +157,7 @@ def _incast_rounds(scale: Scale) -> tuple[Round, ...]:
     senders = max(1, len(blocks[0]) - 1)
     least = (_TWIN_INCAST_PACKETS if scale.is_virtual else _INCAST_PACKETS) // senders
     packets = max(least, scale.frames(64_000))
-    near = tuple(
-        tuple(
-            Transfer(rank, receiver, packets * PACKET_BYTES)
-            for block in blocks
-            if turn < len(block)
-            for receiver in (block[turn],)
-            for rank in block
-            if rank != receiver
-        )
-        for turn in range(len(blocks[0]))
-    )
+    near = _incasts_in_blocks(blocks, packets)
     step = -(-len(blocks) // _MOST_CROSS_ROUNDS)
     far = tuple(
         tuple(
@@ -157,6 +168,27 @@ def _incast_rounds(scale: Scale) -> tuple[Round, ...]:
         for block in (blocks[::step] if len(blocks) > 1 else ())
     )
     return near + far
+
+
+def _incasts_in_blocks(blocks: tuple[range, ...], packets: int) -> tuple[Round, ...]:
+    """Return a round for each place in a block, whose port receives from all others of its block."""
+    return tuple(
+        tuple(
+            Transfer(rank, receiver, packets * PACKET_BYTES)
+            for block in blocks
+            if turn < len(block)
+            for receiver in (block[turn],)
+            for rank in block
+            if rank != receiver
+        )
+        for turn in range(len(blocks[0]))
+    )
+
+
+def _hold_rounds(scale: Scale) -> tuple[Round, ...]:
+    blocks = _blocks(scale.ports)
+    packets = DEPTH_PACKETS // max(1, len(blocks[0]) - 1)
+    return _incasts_in_blocks(blocks, packets) * (_TWIN_HOLDS if scale.is_virtual else _HOLDS)
 
 
 def _blocks(ports: int) -> tuple[range, ...]:
@@ -174,7 +206,13 @@ def _plain(scale: Scale) -> dict[str, Any]:
     return {"cc": {"algorithm": "none"}} | timeouts
 
 
+def _patience(scale: Scale) -> dict[str, str]:
+    """Return a timeout that outlasts a hold in virtual time."""
+    return {"timeout_floor": f"{max(2_000_000, 3 * scale.holds.period_ns)}ns"} if scale.is_virtual else {}
+
+
 _HIDING: Final = frozenset({FindingKind.DATA_CLASS})
+_DISTURBING: Final = _HIDING | {FindingKind.SLOW_LINK, FindingKind.LOSSY_LINK, FindingKind.DAMAGED_LINK}
 _ECN: Final = frozenset({FindingKind.ECN_OFF, FindingKind.ECN_EARLY, FindingKind.ECN_LATE})
 STEPS: Final = (
     Step(
@@ -241,7 +279,18 @@ STEPS: Final = (
         _plain,
         _ECN,
         6,
-        without=_HIDING | {FindingKind.SLOW_LINK, FindingKind.LOSSY_LINK, FindingKind.DAMAGED_LINK},
+        without=_DISTURBING,
+    ),
+    Step(
+        "hold",
+        "every port stops while its host pauses the class of data, and marks from Kmin on when it is released",
+        _hold_rounds,
+        (),
+        lambda scale: _plain(scale) | {"faults": [scale.holds.pause_rule]} | _patience(scale),
+        frozenset(),
+        12,
+        without=_DISTURBING,
+        holds=True,
     ),
 )
 """In their order. A new step is a rule and an entry here."""

@@ -51,6 +51,8 @@ class Tried:
     """The first condition that did not hold, or why the run failed; "" otherwise."""
     problems: tuple[Problem, ...] = ()
     """Problems of the files, if it could not be planned."""
+    findings: tuple[str, ...] = ()
+    """As those of a `RunRecord`."""
 
     @property
     def learned(self) -> Learned | None:
@@ -80,7 +82,7 @@ def try_point(study: bytes, point: Point) -> Tried:
     run = runs.made_or_found(point, files, 0).record
     run_dir = runs.place(point.name, 0)
     if run.result is RunResult.BROKEN:
-        return Tried((), {}, run.reason)
+        return Tried((), {}, run.reason, findings=run.findings)
     kpis = read_kpis(run_dir)
     values = [kpis.value(objective.figure) for objective in optimize.objectives]
     missing = [
@@ -89,9 +91,11 @@ def try_point(study: bytes, point: Point) -> Tried:
         if value is None
     ]
     if missing:
-        return Tried((), {}, f"the run has no {missing[0]}")
+        return Tried((), {}, f"the run has no {missing[0]}", findings=run.findings)
     violations, reason = _violations(read_summary(run_dir))
-    return Tried(tuple(value for value in values if value is not None), violations, reason)
+    return Tried(
+        tuple(value for value in values if value is not None), violations, reason, findings=run.findings
+    )
 
 
 def _violations(summary: Summary) -> tuple[dict[str, float], str]:
@@ -192,7 +196,7 @@ class SettingSearch:
     def _close(self, labels: Labels, tried: Tried, state: TrialState) -> None:
         name = self.names[labels]
         settings = dict(zip(self._axes, labels, strict=True))
-        self._trials[name] = SettingTrial(name, settings, state, tried.values, tried.reason)
+        self._trials[name] = SettingTrial(name, settings, state, tried.values, tried.reason, tried.findings)
         words = ", ".join(f"{axis}={label}" for axis, label in settings.items())
         self._watcher.report(
             f"[{len(self._trials)}/{self._optimize.trials}] {name} {words}: {_words(self._optimize, tried, state)}"

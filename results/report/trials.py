@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from etloop.results.report.findings import common_words
 from etloop.results.report.table import Cell, Column, Table, Unit, Value
 from etloop.results.report.values import value_words
 from etloop.results.schema.kpis import BY_NAME
@@ -32,6 +33,7 @@ def _table(table_id: str, title: str, record: TrialsRecord, trials: Sequence[Set
         *(Column(figure, objective, Unit.NUMBER) for figure, objective in zip(record.figures, record.objectives, strict=True)),
         Column("state", "result"),
         *(Column(f"axis{number}", axis) for number, axis in enumerate(record.axes)),
+        *((Column("findings", "findings"),) if any(trial.findings for trial in trials) else ()),
         Column("reason", "reason", is_detail=True),
     )  # fmt: skip
     rows: list[tuple[Value, ...]] = []
@@ -39,7 +41,10 @@ def _table(table_id: str, title: str, record: TrialsRecord, trials: Sequence[Set
         values = trial.values or (None,) * len(record.figures)
         labels = (trial.labels[axis] for axis in record.axes)
         figures = (_words(figure, value) for figure, value in zip(record.figures, values, strict=True))
-        rows.append((Cell(trial.name, is_strong=True), *figures, str(trial.state), *labels, trial.reason))
+        found = (common_words([trial.findings]),) if any(trial.findings for trial in trials) else ()
+        rows.append(
+            (Cell(trial.name, is_strong=True), *figures, str(trial.state), *labels, *found, trial.reason)
+        )
     return Table(table_id, title, columns, tuple(rows), all_rows_in="trials.json")
 
 

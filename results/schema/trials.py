@@ -39,6 +39,8 @@ class SettingTrial:
     """Values of the objectives, in their order; after the early iterations if it was pruned, none if it failed."""
     reason: str
     """The first condition that did not hold, or why it failed; "" otherwise."""
+    findings: tuple[str, ...] = ()
+    """As those of a `RunRecord`."""
 
 
 @dataclass(frozen=True, slots=True)

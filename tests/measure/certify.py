@@ -1,10 +1,10 @@
-"""Whether `etloop certify` names four planted parts of a fabric of 64 ports, and nothing else, in virtual time.
+"""Whether `etloop certify` names five planted parts of a fabric of 64 ports, and nothing else, in virtual time.
 
     python -m tests.measure.certify [--seeds 20] [--first 1] [--healthy N] [--check]
 
 The fabric has 8 leaves of 8 hosts and 8 spines. Each seed plants a slow cable (50 to 90 % of the rate), a lossy one
-(0.05 to 1 %), a leaf whose hash ignores fields, and a switch that maps data to another class, at random positions. Bar: all
-four are named and nothing else, in every seed; a healthy fabric names nothing.
+(0.05 to 1 %), a leaf whose hash ignores fields, a switch that maps data to another class, and a port that ignores the pauses of
+its host, at random positions. Bar: all five are named and nothing else, in every seed; a healthy fabric names nothing.
 """
 
 from __future__ import annotations
@@ -77,7 +77,15 @@ def fabric_of(seed: int, *, planted: bool = True) -> Fabric:
         "agents": [
             {
                 "name": str(port).partition("/")[0],
-                "ports": [{"name": "p0", "addresses": f"10.0.{number}.1", "link": f"{RATE_GBPS}Gbps"}],
+                "ports": [
+                    {
+                        "name": "p0",
+                        "addresses": f"10.0.{number}.1",
+                        "link": f"{RATE_GBPS}Gbps",
+                        "backend": "packet",
+                        "interface": "eth0",
+                    }
+                ],
             }
             for number, (port, _, _) in enumerate(attached)
         ]
@@ -97,12 +105,22 @@ def _planted(
     ends = [str(end) for end in lossy[:2]]
     switch, _, port = draw.choice([end for end in ends if end.partition("/")[0] in switches]).partition("/")
     chance = 10 ** draw.uniform(-3.3, -2)
+    deaf = draw.choice(
+        [
+            cable
+            for cable in cables[: LEAVES * HOSTS]
+            if cable is not slow and cable is not lossy and not str(cable[1]).startswith(f"{wrong}/")
+        ]
+    )
+    deaf_switch, _, deaf_port = str(deaf[1]).partition("/")
+    switches[deaf_switch]["pfc"] = {"ignored_at": [deaf_port]}
     switches[switch]["faults"] = [{draw.choice(["in", "out"]): port, "chance": f"{chance:.4%}"}]
     return (
         (FindingKind.DATA_CLASS, frozenset({wrong})),
         (FindingKind.HASH_COLLAPSE, frozenset({mishashed})),
         (FindingKind.SLOW_LINK, frozenset(slow[:2])),
         (FindingKind.LOSSY_LINK, frozenset(lossy[:2])),
+        (FindingKind.PFC_IGNORED, frozenset(map(str, deaf[:2]))),
     )
 
 
@@ -159,7 +177,7 @@ def bars(rows: Sequence[Row]) -> Iterator[Bar]:
 
 
 OPTIONS: Final[Options] = {
-    "--seeds": {"type": int, "default": 20, "help": "fabrics with four planted parts"},
+    "--seeds": {"type": int, "default": 20, "help": "fabrics with five planted parts"},
     "--first": {"type": int, "default": 1, "help": "first seed"},
     "--healthy": {"type": int, "default": 2, "help": "fabrics without any"},
 }

@@ -282,6 +282,28 @@ def test_faults_of_a_switch_are_recovered_from_and_counted() -> None:
     assert outcome.flows["retransmitted_packets"].sum() > 0
 
 
+def test_frames_longer_than_a_port_takes_are_lost_and_short_ones_pass() -> None:
+    fault = SwitchFault(in_port=0, per_million=1_000_000, longer_than_bytes=FRAME_BYTES - 1)
+    transport = replace(TRANSPORT, retry_limit=1)
+    job = replace(pairs(((0, 1),), MESSAGE_BYTES), transport=transport)
+    assert through(job, changed(star(2), faults=(fault,))).failure
+    longest = replace(fault, longer_than_bytes=FRAME_BYTES + 64)  # with all headers of a first packet
+    outcome = through(job, changed(star(2), faults=(longest,)))
+    assert (outcome.failure, int(outcome.switch_ports[0]["fault_dropped_packets"].sum())) == ("", 0)
+
+
+def test_port_that_ignores_pauses_sends_on() -> None:
+    job = incast(2, MESSAGE_BYTES)
+    rule = PauseRule(priority=ROCE, quanta=400, first_ns=0, every_ns=1_000, count=100)
+    *senders, receiver = job.ports
+    topology = star(3)
+    ports = tuple(replace(port, obeys_pause=False) for port in topology.switches[0].ports)
+    held = replace(job, ports=(*senders, replace(receiver, pauses=(rule,))))
+    port = through(held, changed(topology, ports=ports)).switch_ports[0][2]
+    assert int(port["pfc_rx"][ROCE]) > 0
+    assert int(port["queues"]["paused_ns"].sum()) == 0
+
+
 def test_trimmed_packets_arrive_cut_and_are_sent_again() -> None:
     topology = changed(star(9, lossless=False), trimming=Trimming(128, 48))
     outcome = through(incast(8, MESSAGE_BYTES), topology)

@@ -104,7 +104,7 @@ def switch_of(
         **_maps(base, keys.maps),
         entropy_shift=base.entropy_shift if keys.entropy.shift is None else keys.entropy.shift,
         entropy_bits=base.entropy_bits if keys.entropy.bits is None else keys.entropy.bits,
-        ports=_weighted(keys, place, ports, known_as),
+        ports=_ports(keys, place, ports, known_as),
         groups=tuple(
             _group(keys.priority_groups.get(str(number), GroupKeys()), place, number, group, ports)
             for number, group in enumerate(base.groups)
@@ -154,15 +154,23 @@ def _maps(base: SwitchSettings, keys: MapKeys) -> dict[str, Any]:
     }
 
 
-def _weighted(
+def _ports(
     keys: SwitchKeys, place: Section, ports: tuple[SwitchPort, ...], known_as: Mapping[str, int]
 ) -> tuple[SwitchPort, ...]:
-    """Return the ports with their weights: equal, in proportion to their rates, or as listed for each."""
+    """Return the ports with what the keys say of each: its weight (equal, in proportion to its rate, or as listed), and
+    whether it obeys pauses."""
     weights = _by_rate(ports) if keys.weights_by_rate else [port.weight for port in ports]
     for name, weight in keys.port_weights.items():
         if (number := _port_named(place, f"port_weights.{name}", name, known_as)) >= 0:
             weights[number] = weight
-    return tuple(replace(port, weight=weight) for port, weight in zip(ports, weights, strict=True))
+    deaf = {
+        _port_named(place, f"pfc.ignored_at[{index}]", name, known_as)
+        for index, name in enumerate(keys.pfc.ignored_at)
+    }
+    return tuple(
+        replace(port, weight=weight, obeys_pause=number not in deaf)
+        for number, (port, weight) in enumerate(zip(ports, weights, strict=True))
+    )
 
 
 def _by_rate(ports: tuple[SwitchPort, ...]) -> list[int]:
@@ -229,10 +237,11 @@ def _fault(keys: SwitchKeys, place: Section, index: int, known_as: Mapping[str, 
     return SwitchFault(
         in_port=_port_named(place, f"faults[{index}].in", fault.in_port, known_as),
         out_port=_port_named(place, f"faults[{index}].out", fault.out_port, known_as),
-        per_million=fault.per_million,
+        per_million=fault.per_million or (1_000_000 if fault.longer_than_bytes and not fault.every else 0),
         every=fault.every,
         from_ns=fault.from_ns,
         until_ns=fault.until_ns,
+        longer_than_bytes=fault.longer_than_bytes,
         corrupt=fault.corrupt,
     )
 

@@ -47,6 +47,7 @@ from etloop.contract.model.topology import (
 MOST_ALPHA_LOG2: Final = 8
 MOST_BUFFER_BYTES: Final = 1 << 40
 LARGEST_TRIMMED_BYTES: Final = 9216
+LARGEST_FRAME_BYTES: Final = 65_535
 MOST_WEIGHT: Final = 256
 UDP_PORT_BITS: Final = 16
 NO_USID: Final = 0
@@ -218,6 +219,8 @@ class PfcKeys:
     """Duration of a pause, in quanta of 512 bit times; 65535 in a preset."""
     watchdog: WatchdogKeys | None = optional_group(WatchdogKeys, "watchdog")
     """Frees queues that are paused too long."""
+    ignored_at: tuple[str, ...] = list_setting("ignored_at", words)
+    """Ports that go on sending while their neighbours pause them: a fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,13 +266,19 @@ class FaultKeys:
     """Time from which packets are lost."""
     until_ns: int = setting("until", _time, FOREVER_NS)
     """Time until which they are; to the end if left out."""
+    longer_than_bytes: int = setting(
+        "longer_than", bounded(parse_bytes, 64, LARGEST_FRAME_BYTES, format_bytes), 0
+    )
+    """Only frames longer than this, as at a port with a smaller MTU; all of them if there is no chance and no every."""
     corrupt: bool = setting("corrupt", yes_or_no, False)
     """Corrupt packets instead of losing them."""
 
     def broken_rules(self, keys: Collection[str]) -> Iterator[Problem]:
         """Yield a fault without packets or time."""
-        if not {"chance", "every"} & set(keys):
-            yield Problem("chance", "hits no packet", "write chance: 0.1%, or every: 1000")
+        if not {"chance", "every", "longer_than"} & set(keys):
+            yield Problem(
+                "chance", "hits no packet", "write chance: 0.1%, every: 1000, or longer_than: 1518B"
+            )
         if self.until_ns <= self.from_ns:
             yield Problem("until", "it ends before it begins", "write an until after from")
 

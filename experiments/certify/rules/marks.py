@@ -36,6 +36,8 @@ LEAST_MARKS: Final = 20
 """Marks of a port from which on its curve is estimated."""
 MOST_PACKETS: Final = 64
 """Packets between two readings of a queue above which its length in between is not known."""
+LARGEST_FRAME_BYTES: Final = 4_200
+"""Difference by which a reading in the middle of a frame is off."""
 REMEDY: Final = "give the queue of data the ECN thresholds of the other switches"
 _UNMARKED: Final = 0.03
 """Share of packets above Kmax that carry no mark."""
@@ -56,10 +58,13 @@ class PortMarks:
     marked: NDArray[np.float64]
 
 
-def look(evidence: Evidence) -> Answer:
-    """Return switches and cables that mark at other queue lengths than their peers."""
-    by_port = marks_of_ports(evidence)
+def look(evidence: Evidence, *, is_held: bool = False) -> Answer:
+    """Return switches and cables that mark at other queue lengths than their peers. `is_held`: only ports to hosts, and only
+    while no packet arrived."""
+    by_port = marks_of_ports(evidence, is_held=is_held)
     curves = {port: fit_curve(marks) for port, marks in by_port.items() if marks.marked.sum() >= LEAST_MARKS}
+    if is_held and not curves:
+        return Answer(untested="no reading found a held queue that marked packets")
     if not curves:
         return _marking_at_all(evidence)
     tier = role_numbers(evidence)
@@ -105,8 +110,8 @@ def _marking_at_all(evidence: Evidence) -> Answer:
     return Answer(tuple(findings))
 
 
-def marks_of_ports(evidence: Evidence) -> dict[int, PortMarks]:
-    """Return by port of the device the intervals in which its data queue drained."""
+def marks_of_ports(evidence: Evidence, *, is_held: bool = False) -> dict[int, PortMarks]:
+    """Return by port of the device the intervals in which its data queue drained. `is_held`: as for `look`."""
     samples, lanes = evidence.samples, evidence.lanes
     queued, sent, sent_bytes, marked = (
         samples.value(name) for name in ("queued_bytes", "tx_packets", "tx_bytes", "marked_packets")
@@ -115,11 +120,13 @@ def marks_of_ports(evidence: Evidence) -> dict[int, PortMarks]:
     by_port = {}
     for lane in np.unique(samples.lane).tolist():
         port = int(lanes.port[lane])
-        if lanes.number[lane] != queue[port]:
+        if lanes.number[lane] != queue[port] or (is_held and evidence.ports.host[port] < 0):
             continue
         rows = evidence.samples_of_lane(lane)
         length, packets, marks = queued[rows], np.diff(sent[rows]), np.diff(marked[rows])
         drains = (np.diff(length) <= 0) & (packets > 0) & (packets <= MOST_PACKETS) & (length[:-1] > 0)
+        if is_held:
+            drains &= np.abs(np.diff(length) + np.diff(sent_bytes[rows])) <= LARGEST_FRAME_BYTES
         middle = (length[1:] + length[:-1]) / 2
         most = length[1:] + np.diff(sent_bytes[rows])
         if drains.any():

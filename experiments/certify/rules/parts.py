@@ -32,6 +32,8 @@ class Answer:
     figures: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     untested: str = ""
     """Why the step gives no answer, or not for all ports; "" if it does."""
+    limits: str = ""
+    """By which method figures were measured, if there are several."""
 
 
 Rule: TypeAlias = "Callable[[Evidence], Answer]"

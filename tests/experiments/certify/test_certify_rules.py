@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from etloop.experiments.certify.rules import classes, loss, marks, pauses, rates
+from etloop.experiments.certify.rules import classes, held, loss, marks, pauses, rates
+from etloop.experiments.certify.rules.hold_times import hold_times
 from etloop.experiments.certify.rules.marks import PortMarks, fit_curve
 from etloop.experiments.certify.rules.parts import with_peer_rates
 from etloop.results.diagnosis.marking import MarkingCurve
@@ -33,6 +34,41 @@ def test_single_port_with_another_queue_is_named_by_its_cable() -> None:
     queues = {(name, 1 if name == "leaf0/2" else 3): {"queue_packets": 50.0} for name in NAMES}
     (finding,) = classes.look_at_data(evidence_by_hand(queues=queues)).findings
     assert finding.places == (Place(PlaceKind.LINK, "leaf0/2", "spine0/0"),)
+
+
+TIMES = hold_times(frame_ns=333.0, rate_bps=100_000_000_000, priority=3)
+
+
+def _held(phases: dict[int, float]) -> Any:
+    """Return the answer for messages that arrive at each rank in this share of every period of pauses."""
+    rows = [
+        (rank, int((turn + phase) * TIMES.period_ns)) for rank, phase in phases.items() for turn in range(5)
+    ]
+    ranks, completed_ns = zip(*rows, strict=True)
+    ops = {"kind": ["receive"] * len(rows), "rank": ranks, "completed_ns": completed_ns}
+    return held.look(evidence_by_hand(ops=ops), TIMES)
+
+
+def test_port_whose_messages_arrive_during_pauses_ignores_them() -> None:
+    answer = _held({0: 0.3, 1: 0.8, 2: 0.8, 3: 0.8})
+    (finding,) = answer.findings
+    assert (finding.kind, finding.places) == (
+        FindingKind.PFC_IGNORED,
+        (Place(PlaceKind.PORT, "leaf0/0", "h0/p0"),),
+    )
+    assert "5 of 5 messages arrived during pauses" in finding.sentence
+    assert "those of incasts" in answer.limits
+
+
+@pytest.mark.parametrize("phase", [0.01, 0.54, 0.8])
+def test_arrivals_about_the_ends_of_pauses_show_nothing(phase: float) -> None:
+    assert not _held(dict.fromkeys(range(4), phase)).findings
+
+
+def test_class_without_pfc_is_untested_and_no_part() -> None:
+    answer = _held(dict.fromkeys(range(4), 0.3))
+    assert not answer.findings
+    assert answer.untested.startswith("no port stopped while its host paused priority 3")
 
 
 def test_no_counters_of_queues_is_untested() -> None:

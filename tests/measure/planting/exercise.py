@@ -15,6 +15,7 @@ LEAST: Final[Mapping[str, tuple[str, int]]] = {
     "lossy_host_link": ("fault_dropped_packets", 5),
     "lossy_fabric_link": ("fault_dropped_packets", 5),
     "damaged_link": ("fault_corrupted_packets", 5),
+    "mtu": ("fault_dropped_packets", 5),
     "ecn_early": ("queue_ecn_marked_packets", 100),
     "ecn_late": ("pfc_tx", 1),
     "pfc_priority": ("pfc_tx", 1),

@@ -126,6 +126,24 @@ def damaged_link(rng: Draw) -> Case:
     return _losing(rng, between_switches=rng.random() < 0.5, corrupt=True)
 
 
+def mtu(rng: Draw) -> Case:
+    """Let one switch drop frames of full size at a port to a host, as with a smaller MTU."""
+    fabric = draw_fabric(rng, Wish(("single", *TIERED), (8, 12, 16)))
+    cable = rng.choice(fabric.attachments)
+    switch, _, number = cable.near.partition("/")
+    path_mtu = rng.choice((1024, 2048, 4096))
+    longest = rng.randint(path_mtu // 2, path_mtu)
+    fault = {rng.choice(("in", "out")): number, "longer_than": f"{longest}B"}
+    changed = fabric.with_settings([switch], {"faults": [fault]})
+    transport = rng.choice((dcqcn, no_control))(
+        path_mtu=path_mtu, timeout="5ms", timeout_floor="2ms", retries=3
+    )
+    planted = f"{cable.near}: no frame above {longest} B, path MTU {path_mtu}"
+    return _case(
+        changed, scenario(fabric, _exchange(rng, fabric), transport), _at(Kind.MTU, *cable.ends), planted
+    )
+
+
 def _congested(
     rng: Draw, transport: Mapping[str, Any], shapes: tuple[str, ...] = ("single", *TIERED)
 ) -> tuple[Fabric, dict[str, Any], str]:
@@ -406,6 +424,7 @@ PLANTS: Final[Mapping[str, Plant]] = {
         lossy_host_link,
         lossy_fabric_link,
         damaged_link,
+        mtu,
         ecn_off_all,
         ecn_off_one,
         ecn_early,
@@ -437,6 +456,7 @@ IN_LABS: Final = (
     "slow_host_port",
     "lossy_host_link",
     "damaged_link",
+    "mtu",
     "ecn_off_all",
     "ecn_early",
     "data_class",

@@ -20,6 +20,7 @@ struct SwitchPortConfig {
   Nanos propagation_ns = 0;  // propagation delay of its link
   bool to_host = false;      // the other end is a host
   uint16_t weight = 1;       // its share of traffic with several ways
+  bool obeys_pause = true;   // false: a fault, it sends on while it is paused
 };
 
 // Ingress accounting of a priority group, the same on every port.
@@ -63,6 +64,7 @@ struct SwitchFault {
   uint32_t every = 0;
   Nanos from_ns = 0;
   Nanos until_ns = kNever;
+  int64_t longer_than_bytes = 0;  // shorter frames pass
   bool corrupt = false;
 };
 

@@ -169,6 +169,7 @@ bool SwitchModel::faulted(uint32_t packet, size_t out_port, Nanos now) {
     if (since_ns < fault.from_ns || since_ns >= fault.until_ns) continue;
     if (fault.in_port >= 0 && fault.in_port != p.in_port) continue;
     if (fault.out_port >= 0 && static_cast<size_t>(fault.out_port) != out_port) continue;
+    if (p.frame.frame_bytes <= fault.longer_than_bytes) continue;
     ++fault_seen_[i];
     const bool turn = fault.every != 0 && fault_seen_[i] % fault.every == 0;
     const bool chance = fault.per_million != 0 && fault_draw(i) % 1'000'000 < fault.per_million;
