@@ -48,7 +48,7 @@ class _NoPandas:
 def leave_out_pandas() -> None:
     """Let nothing import pandas in this process from now on; for programs of ETLoop alone, never for a user's own.
 
-    Where it is installed, Arrow imports it for its first array, to distinguish a data frame from a list: half a second of processor
-    time, which no command has a use for.
+    Where it is installed, Arrow imports it for its first array, to distinguish a data frame from a list. That takes half a
+    second of processor time and is of no use to any command.
     """
     sys.meta_path.insert(0, _NoPandas())

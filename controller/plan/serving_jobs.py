@@ -44,7 +44,7 @@ def serving_job(load: ServingLoad) -> Job:
 
 
 def serving_number(scenario: Scenario) -> int | None:
-    """Return the number of the job that is a serving workload; None without one. Raises `PlanError` for what it cannot be."""
+    """Return the number of the job that is a serving workload; None without one. Raises `PlanError` for unsupported mixes."""
     numbers = [row for row, job in enumerate(scenario.jobs) if isinstance(job.source.load, ServingLoad)]
     if not numbers:
         return None
@@ -88,7 +88,7 @@ def serving_hosts(scenario: Scenario, jobs: JobSet) -> tuple[int, ...]:
 
 
 def refuse_other_jobs(scenario: Scenario) -> None:
-    """Raise `PlanError` for jobs beside a serving workload on agents, which begin the messages of one workload alone."""
+    """Raise `PlanError` for jobs next to a serving workload on agents, which begin the messages of one workload alone."""
     if len(scenario.jobs) > 1:
         problem = "agents cannot run a serving workload with other jobs"
         raise PlanError(Problem("jobs", problem, "use etloop twin, or write other traffic as background"))

@@ -25,14 +25,20 @@ MOST_PORTS: Final = 1 << 16
 
 
 def derived_rig(topology: InputFile, device: str = "", *, sends_pauses: bool = False) -> InputFile:
-    """Return a rig file with a port for each attachment of a topology file; `sends_pauses`: ports that can. Raises an `InputError` for an invalid topology."""
+    """Return a rig file with a port for each attachment of a topology file; `sends_pauses`: ports that can.
+
+    Raises an `InputError` for an invalid topology.
+    """
     device_topology = read_device_file(topology, device).topology
     content = rig_text(device_topology, _FRAMING if sends_pauses else {}).encode()
     return InputFile(Path(topology.path).with_name("rig.yaml"), content, f"rig made of {topology.source}")
 
 
 def rig_text(topology: Topology, port_keys: Mapping[str, str] = NO_KEYS) -> str:
-    """Return the YAML text of a rig for a topology, with `port_keys` at every port. Raises `PlanError` for too many attachments."""
+    """Return the YAML text of a rig for a topology, with `port_keys` at every port.
+
+    Raises `PlanError` for too many attachments.
+    """
     if len(topology.attachments) > MOST_PORTS:
         problem = f"{len(topology.attachments)} attachments, for which no rig can be made"
         raise PlanError(Problem("topology", problem, f"at most {MOST_PORTS}; write the rig yourself"))

@@ -246,7 +246,10 @@ def _why_not_held(fabric: _Fabric) -> str:
     ]
     if not unable:
         return ""
-    return f"{', '.join(unable[:_MOST_NAMES])}{', ...' if len(unable) > _MOST_NAMES else ''} cannot send pauses; ports with backend: packet or xdp can"
+    more = ", ..." if len(unable) > _MOST_NAMES else ""
+    return (
+        f"{', '.join(unable[:_MOST_NAMES])}{more} cannot send pauses; ports with backend: packet or xdp can"
+    )
 
 
 def _left_out(step: Step, parts: tuple[Named, ...], fabric: _Fabric) -> tuple[str, ...]:

@@ -41,9 +41,9 @@ def _table(table_id: str, title: str, record: TrialsRecord, trials: Sequence[Set
         values = trial.values or (None,) * len(record.figures)
         labels = (trial.labels[axis] for axis in record.axes)
         figures = (_words(figure, value) for figure, value in zip(record.figures, values, strict=True))
-        found = (common_words([trial.findings]),) if any(trial.findings for trial in trials) else ()
+        findings = (common_words([trial.findings]),) if any(trial.findings for trial in trials) else ()
         rows.append(
-            (Cell(trial.name, is_strong=True), *figures, str(trial.state), *labels, *found, trial.reason)
+            (Cell(trial.name, is_strong=True), *figures, str(trial.state), *labels, *findings, trial.reason)
         )
     return Table(table_id, title, columns, tuple(rows), all_rows_in="trials.json")
 

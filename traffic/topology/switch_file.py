@@ -157,8 +157,8 @@ def _maps(base: SwitchSettings, keys: MapKeys) -> dict[str, Any]:
 def _ports(
     keys: SwitchKeys, place: Section, ports: tuple[SwitchPort, ...], known_as: Mapping[str, int]
 ) -> tuple[SwitchPort, ...]:
-    """Return the ports with what the keys say of each: its weight (equal, in proportion to its rate, or as listed), and
-    whether it obeys pauses."""
+    """Return the ports with the settings of each: its weight (equal, in proportion to its rate, or as listed), and
+    whether it honours pauses."""
     weights = _by_rate(ports) if keys.weights_by_rate else [port.weight for port in ports]
     for name, weight in keys.port_weights.items():
         if (number := _port_named(place, f"port_weights.{name}", name, known_as)) >= 0:

@@ -1,7 +1,7 @@
 """Judges queues that hosts held by pauses: whether each port stopped, and at which lengths released queues mark.
 
 Decides what counts as ignored: most messages of a held round arrived while the host paused. No packet arrives at a released
-queue, so that between two readings it shrinks by what it sent: the lengths of its packets are known.
+queue, so between two readings it shrinks by the packets that it sent: their lengths are known.
 """
 
 from __future__ import annotations
