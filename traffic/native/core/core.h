@@ -104,7 +104,10 @@ class Core final : public PortSink {
   }
   void on_read(Nanos now) override { records_.note_read(now); }
   // Keep the parts of turnarounds, too (base/turnarounds.h).
-  void measure_turnaround_parts() { records_.measure_parts(); }
+  void measure_turnaround_parts() {
+    records_.measure_parts();
+    transmission_.measure_parts();
+  }
   const std::vector<uint64_t>& turnaround_part(TurnaroundPart part) const { return records_.turnaround_part(part); }
   // Prefetch the state of the queue pair that the next datagram is for.
   void expect_datagram(uint32_t dest_qpn) const { queue_pairs_.expect_packet(dest_qpn); }

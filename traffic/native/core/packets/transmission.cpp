@@ -231,13 +231,15 @@ TxResult Transmission::transmit_run(TransmitRing& ring, TxPort& port, Clock& clo
 
 void Transmission::begin_turn(Clock& clock) {
   ++turn_;
-  if (data_waiting_ > 0) turn_began_ns_[turn_ % kKnownTurns] = sent_until_ns_ = clock.now();
+  if (data_waiting_ == 0) return;
+  sent_until_ns_ = clock.now();
+  if (measures_parts_) turn_began_ns_[turn_ % kKnownTurns] = sent_until_ns_;
 }
 
 // Data of a message left for the first time; the call that sent it returned at `now`.
 void Transmission::note_begun(const QpPlace& place, const WorkRequest& begun, Nanos now, Nanos leaves_ns) {
   departures_.note_begun(place, begun, leaves_ns);
-  if (begun.trigger_ns == 0 || place.home >= 0) return;  // other queues count turns of their own
+  if (!measures_parts_ || begun.trigger_ns == 0 || place.home >= 0) return;  // other queues count turns of their own
   const Nanos read_ns = begun.trigger_ns + begun.queued_ns;
   // A message that waited longer than the known turns waited for its window or for others, not for the loop.
   const Nanos served_ns = turn_ - begun.turn < kKnownTurns ? turn_began_ns_[begun.turn % kKnownTurns] : read_ns;

@@ -95,6 +95,8 @@ class Transmission {
   bool holds_data() const { return holds_data_; }
   void queue_notification(uint32_t index) { notifications_.push_back(index); }
 
+  // Keep the parts of turnarounds, too.
+  void measure_parts() { measures_parts_ = true; }
   // Number of the next turn to send.
   uint32_t next_turn() const { return turn_ + 1; }
 
@@ -181,7 +183,7 @@ class Transmission {
   // The members that every turn uses fill few cache lines: a thread of many ports alternates between cores.
   alignas(kLineBytes) bool answers_wait_ = false;  // the port was full before answers had their turn
   bool holds_data_ = false;                        // acknowledgements of data may be held
-  bool data_ended_ = false;
+  bool measures_parts_ = false;                    // of turnarounds
   uint8_t ring_count_ = kOthers + 1;
   uint32_t turn_ = 0;
   uint32_t data_waiting_ = 0;    // queue pairs in `data_rings_`
@@ -200,7 +202,8 @@ class Transmission {
   // with arbitration by class, each class from the highest.
   std::array<TransmitRing, kOthers + kClasses> data_rings_;
   WindowPools pools_;
-  std::array<Nanos, kKnownTurns> turn_began_ns_{};  // of turn i modulo their number
+  bool data_ended_ = false;
+  std::array<Nanos, kKnownTurns> turn_began_ns_{};  // of turn i modulo their number, if parts of turnarounds are measured
 };
 
 }  // namespace etloop
