@@ -61,6 +61,7 @@ def test_list_of_commands_loads_no_command(word: str) -> None:
         "etloop.cli.main",
         "etloop.cli.parser",
         "etloop.runtime",
+        "etloop.runtime.module_loading",
         "etloop.runtime.version",
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import inspect
 import itertools
 import sys
@@ -61,6 +62,7 @@ def fill_in_meanings() -> None:
                     object.__setattr__(declared, "meaning", texts.get(name, ""))
 
 
+@functools.cache
 def _texts_below_fields(kind: type[Any]) -> dict[str, str]:
     """Return the texts that the source has below the fields of a type and of the types that it derives from."""
     texts: dict[str, str] = {}
