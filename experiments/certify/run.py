@@ -166,11 +166,10 @@ def _fabric(request: CertifyRequest) -> Iterator[_Fabric]:
     topology_file, rig_file, lab = request.topology, request.rig, None
     if request.mode is Mode.LAB:
         assert topology_file is not None
-        lab = OwnLab(
-            LabWish(backend=PortBackend.PACKET.name.lower()),
-            allow_overcommit=request.allow_overcommit,
-            allow_plugins=False,
-        )
+        # Only hosts that make frames can send pauses; sockets take less of the machine.
+        holds = any(step.holds for step in _chosen_steps(request.steps))
+        wish = LabWish(backend=PortBackend.PACKET.name.lower()) if holds else LabWish()
+        lab = OwnLab(wish, allow_overcommit=request.allow_overcommit, allow_plugins=False)
         rig_file = lab.rig(topology_file)
     if rig_file is None:
         assert topology_file is not None
