@@ -99,7 +99,7 @@ class SwitchPort:
     """One-way propagation delay to the other end."""
     weight: int = 1
     """Its share of traffic that has several equal-cost paths."""
-    obeys_pause: bool = True
+    honours_pause: bool = True
     """False: a fault; the port goes on sending while its neighbour pauses it."""
 
 

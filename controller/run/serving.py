@@ -25,9 +25,9 @@ from etloop.controller.run.expectation import flow_network
 from etloop.controller.run.prepare import Prepared
 from etloop.controller.run.twin import TwinExecution, TwinHosts, described_device
 from etloop.controller.session.posts import Posts
-from etloop.results.schema.serving import REQUEST_COLUMNS, TTFT_PARTS, Columns, JobBeside, QueueFigures
+from etloop.results.schema.serving import REQUEST_COLUMNS, TTFT_PARTS, Columns, OtherJob, QueueFigures
 from etloop.results.serving.figures import ServingRecords
-from etloop.results.serving.jobs_beside import jobs_beside
+from etloop.results.serving.other_jobs import other_jobs
 from etloop.results.serving.run import ServingRun, serving_run
 from etloop.traffic.flow_level import FlowLevelSettings, flow_level
 from etloop.traffic.twin import TwinSettings, seeded
@@ -97,7 +97,7 @@ def serve_in_twin(
     executed = TwinExecution(settings, hosts, source_of).execute(prepared, "", watcher, None)
     assert executed.twin is not None
     records = _records(load, request_set, cluster, made[0].last_ns, executed.notes)
-    records = replace(records, jobs=_jobs_beside(prepared, executed.twin.ops, executed.twin.start_ns))
+    records = replace(records, jobs=_other_jobs(prepared, executed.twin.ops, executed.twin.start_ns))
     return serving_run(records, checks, executed.twin.failure, level)
 
 
@@ -131,10 +131,10 @@ def _cluster(prepared: Prepared, load: ServingLoad, request_set: RequestSet) -> 
     return Cluster(load.model, load.keys, request_set, hosts)
 
 
-def _jobs_beside(prepared: Prepared, ops: NDArray[np.void], start_ns: int) -> tuple[JobBeside, ...]:
+def _other_jobs(prepared: Prepared, ops: NDArray[np.void], start_ns: int) -> tuple[OtherJob, ...]:
     serving, jobs = serving_number(prepared.scenario), prepared.scenario.jobs
     begins_ns = {number: job.start_ns for number, job in enumerate(jobs) if number != serving}
-    return jobs_beside(prepared.plan.tables, ops, start_ns, begins_ns)
+    return other_jobs(prepared.plan.tables, ops, start_ns, begins_ns)
 
 
 def _records(

@@ -93,7 +93,7 @@ class QueueFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class JobBeside:
+class OtherJob:
     """A job that ran next to the workload."""
 
     name: str
@@ -156,7 +156,7 @@ class ServingFigures:
     slip: Percentiles | None
     """Of agents: by how much messages began later than decided; None in virtual time."""
     notes: tuple[str, ...]
-    jobs: tuple[JobBeside, ...] = ()
+    jobs: tuple[OtherJob, ...] = ()
     """Other jobs of the scenario."""
 
 

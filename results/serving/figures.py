@@ -14,7 +14,7 @@ from etloop.results.schema.serving import (
     FABRIC_PARTS,
     TTFT_PARTS,
     Columns,
-    JobBeside,
+    OtherJob,
     Percentiles,
     QueueFigures,
     ServingFigures,
@@ -44,7 +44,7 @@ class ServingRecords:
     notes: tuple[str, ...] = ()
     late_ns: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     """By message on the wire: when its agent began it, less when it was to begin; empty in virtual time."""
-    jobs: tuple[JobBeside, ...] = ()
+    jobs: tuple[OtherJob, ...] = ()
 
 
 def percentiles(

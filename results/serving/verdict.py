@@ -18,7 +18,7 @@ from etloop.results.schema.serving import (
     STEP_COLUMNS,
     TTFT_PARTS,
     Columns,
-    JobBeside,
+    OtherJob,
     Percentiles,
     QueueFigures,
     ServingFigures,
@@ -116,7 +116,7 @@ def serving_results(records: ServingRecords, figures: ServingFigures) -> Results
     return Results(values, serving_vocabulary().figures, frames)
 
 
-def _job_row(job: JobBeside) -> dict[str, str | float]:
+def _job_row(job: OtherJob) -> dict[str, str | float]:
     row: dict[str, str | float] = {name: getattr(job, name) for name in JOBS[:4]}
     return row | {f"iteration_{name}_ns": getattr(job.iteration, name, np.nan) for name in _STATISTICS}
 

@@ -56,9 +56,9 @@ def start(
         else:
             killed = False
         if not killed:
-            _, said = process.communicate(timeout=LONGEST_S)
+            _, errors = process.communicate(timeout=LONGEST_S)
             if process.returncode:
-                raise SystemExit(f"{' '.join(command)}: exit code {process.returncode}\n{said.decode()}")
+                raise SystemExit(f"{' '.join(command)}: exit code {process.returncode}\n{errors.decode()}")
         return killed
     finally:
         if process.poll() is None:

@@ -297,7 +297,7 @@ def test_port_that_ignores_pauses_sends_on() -> None:
     rule = PauseRule(priority=ROCE, quanta=400, first_ns=0, every_ns=1_000, count=100)
     *senders, receiver = job.ports
     topology = star(3)
-    ports = tuple(replace(port, obeys_pause=False) for port in topology.switches[0].ports)
+    ports = tuple(replace(port, honours_pause=False) for port in topology.switches[0].ports)
     held = replace(job, ports=(*senders, replace(receiver, pauses=(rule,))))
     port = through(held, changed(topology, ports=ports)).switch_ports[0][2]
     assert int(port["pfc_rx"][ROCE]) > 0

@@ -168,7 +168,7 @@ def _ports(
         for index, name in enumerate(keys.pfc.ignored_at)
     }
     return tuple(
-        replace(port, weight=weight, obeys_pause=number not in deaf)
+        replace(port, weight=weight, honours_pause=number not in deaf)
         for number, (port, weight) in enumerate(zip(ports, weights, strict=True))
     )
 

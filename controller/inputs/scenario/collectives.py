@@ -146,13 +146,20 @@ def _read_own_pins(
             subsection.mistake(
                 redundant_key, "the schedule's file defines it", f"remove {redundant_key} or schedule"
             )
-        refusal = why_not(shaping, collective, pin)
-        if refusal is not None:
-            subsection.mistake(_blamed_key(pin, refusal[0]), *refusal)
-        elif pin != Pin():
-            pins.append((collective, pin))
+        pins += _admit(subsection, shaping, collective, pin)
         subsection.close()
     return tuple(pins), tuple(files)
+
+
+def _admit(
+    subsection: Section, shaping: Shaping, collective: str, pin: Pin
+) -> tuple[tuple[str, Pin], ...]:
+    """Return the pin with its collective; nothing if it is empty, or refused, which is a mistake of its section."""
+    refusal = why_not(shaping, collective, pin)
+    if refusal is not None:
+        subsection.mistake(_blamed_key(pin, refusal[0]), *refusal)
+        return ()
+    return () if pin == Pin() else ((collective, pin),)
 
 
 def _read_group(entry: Section, number: int, shaping: Shaping) -> GroupPins:
@@ -180,11 +187,7 @@ def _read_group(entry: Section, number: int, shaping: Shaping) -> GroupPins:
             continue
         subsection = entry.section(key, f"Pins of their {collective}.")
         pin = _read_pin(subsection)
-        refusal = why_not(shaping, collective, pin)
-        if refusal is not None:
-            subsection.mistake(_blamed_key(pin, refusal[0]), *refusal)
-        elif pin != Pin():
-            pins.append((collective, pin))
+        pins += _admit(subsection, shaping, collective, pin)
         subsection.close()
     if general == Pin() and not pins:
         entry.mistake(

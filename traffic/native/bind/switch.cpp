@@ -134,7 +134,7 @@ SwitchConfig switch_config_from(nb::handle settings, nb::handle routes) {
   for (const nb::handle port : nb::getattr(settings, "ports")) {
     config.ports.push_back({read_value<int64_t>(port, "rate_bps"), read_value<int64_t>(port, "delay_ns")});
     config.ports.back().weight = read_value<uint16_t>(port, "weight");
-    config.ports.back().obeys_pause = read_value<bool>(port, "obeys_pause");
+    config.ports.back().honours_pause = read_value<bool>(port, "honours_pause");
   }
   config.buffer_bytes = read_value<int64_t>(settings, "buffer_bytes");
   if (const nb::object pool = nb::getattr(settings, "headroom_pool_bytes"); !pool.is_none()) {

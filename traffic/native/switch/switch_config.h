@@ -20,7 +20,7 @@ struct SwitchPortConfig {
   Nanos propagation_ns = 0;  // propagation delay of its link
   bool to_host = false;      // the other end is a host
   uint16_t weight = 1;       // its share of traffic with several ways
-  bool obeys_pause = true;   // false: a fault, it sends on while it is paused
+  bool honours_pause = true;   // false: a fault, it sends on while it is paused
 };
 
 // Ingress accounting of a priority group, the same on every port.

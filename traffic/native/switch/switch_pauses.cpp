@@ -68,7 +68,7 @@ void SwitchModel::refresh_pause(size_t port, size_t priority, Nanos now) {
 void SwitchModel::on_pause(size_t port, uint8_t priority, uint16_t quanta, Nanos now) {
   if (!ports_[port].connected) return;
   ++counters_[port].pfc_rx[priority];
-  if (!config_.pfc || !config_.ports[port].obeys_pause) return;
+  if (!config_.pfc || !config_.ports[port].honours_pause) return;
   const size_t queue = config_.priority_to_queue[priority];
   Queue& q = ports_[port].queues[queue];
   q.last_pause_ns = now;

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from etloop.results.schema.serving import JobBeside
+from etloop.results.schema.serving import OtherJob
 from etloop.results.serving.figures import percentiles
 
 if TYPE_CHECKING:
     from etloop.contract.model.run import PlanTables
 
 
-def jobs_beside(
+def other_jobs(
     tables: PlanTables, ops: NDArray[np.void], start_ns: int, begins_ns: Mapping[int, int]
-) -> tuple[JobBeside, ...]:
+) -> tuple[OtherJob, ...]:
     """Return the jobs of `begins_ns`, which has their number and the time of their first iteration.
 
     `ops`: OP_RECORD rows of a run that began at `start_ns`. An iteration lasts until its last op has ended on every rank, from
@@ -40,7 +40,7 @@ def jobs_beside(
         complete = int(np.argmin(is_complete)) if not is_complete.all() else job.passes
         durations = percentiles(np.diff(ends_ns[:complete], prepend=begin_ns))
         end_ns = int(ends_ns.max(initial=0))
-        jobs.append(JobBeside(job.name, job.passes, complete, end_ns, durations))
+        jobs.append(OtherJob(job.name, job.passes, complete, end_ns, durations))
     return tuple(jobs)
 
 
