@@ -67,7 +67,9 @@ def goodput_bps(evidence: Evidence, end: str) -> NDArray[np.float64]:
     `end`: column of the ranks to which transfers belong, "rank" for senders and "peer" for receivers.
     """
     ops = evidence.run.frames["ops"].columns
-    time_ns = ops["completed_ns"].astype(np.float64) - ops["issued_ns"].astype(np.float64)
+    # A message may be complete when it left its host's port: its bytes have arrived when they are acknowledged.
+    arrived_ns = np.fmax(ops["completed_ns"].astype(np.float64), ops["acknowledged_ns"].astype(np.float64))
+    time_ns = arrived_ns - ops["issued_ns"].astype(np.float64)
     sent = np.array(ops["kind"] == "send", bool) & (time_ns > 0)
     rate = ops["message_bytes"][sent].astype(np.float64) * 8e9 / time_ns[sent]
     hosts = evidence.hosts

@@ -37,3 +37,5 @@ def test_slow_and_lossy_port_of_a_lab_are_named(tmp_path: Path, capsys: pytest.C
     named = {(finding["kind"], finding["places"][0]["peer"]) for finding in certificate["findings"]}
     assert named == {("slow_link", "c/p0"), ("lossy_link", "d/p0")}
     assert code == ExitCode.VERDICT_FAILED
+    # Payload that arrived, and not what the hosts' buffers took.
+    assert all(0 < port["sends_bps"] < 1.1 * port["stated_bps"] for port in certificate["ports"])

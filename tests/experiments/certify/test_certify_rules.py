@@ -134,7 +134,8 @@ def test_host_whose_best_round_is_slow_is_named() -> None:
         "peer": [(rank + 1 + turn) % 4 for turn, rank in enumerate(ranks)],
         "message_bytes": [1_000_000] * 12,
         "issued_ns": [0] * 12,
-        "completed_ns": times_ns,
+        "completed_ns": [10_000] * 12,  # the messages left their hosts' ports
+        "acknowledged_ns": times_ns,
     }
     findings = rates.look_at_hosts(evidence_by_hand(ops=ops)).findings
     assert [str(finding.places[0]) for finding in findings] == ["leaf1/1 (to h3/p0)"]
