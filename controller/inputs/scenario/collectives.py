@@ -151,9 +151,7 @@ def _read_own_pins(
     return tuple(pins), tuple(files)
 
 
-def _admit(
-    subsection: Section, shaping: Shaping, collective: str, pin: Pin
-) -> tuple[tuple[str, Pin], ...]:
+def _admit(subsection: Section, shaping: Shaping, collective: str, pin: Pin) -> tuple[tuple[str, Pin], ...]:
     """Return the pin with its collective; nothing if it is empty, or refused, which is a mistake of its section."""
     refusal = why_not(shaping, collective, pin)
     if refusal is not None:
