@@ -41,26 +41,7 @@ class TimeWheel {
   [[gnu::always_inline]] void push(Event event) {
     event.order |= sequence_++ << kOwnerBits;
     next_ns_ = std::min(next_ns_, event.at_ns);
-    const uint64_t turn = turn_of(event);
-    if (turn - turn_ >= kSlots) [[unlikely]] {  // also for the past
-      far_.put(event);
-      far_ns_ = far_.next_ns();
-      return;
-    }
-    const uint32_t added = keep(event);
-    Slot& slot = slots_[turn % kSlots];
-    if (slot.head == kNone) {
-      slot.head = slot.tail = added;
-      const size_t word = turn % kSlots / kWordBits;
-      filled_[word] |= uint64_t{1} << turn % kWordBits;
-      filled_words_ |= uint64_t{1} << word;
-    } else {
-      link(slot, added);
-    }
-    if (event.at_ns < first_ns_) {
-      first_ = added;
-      first_ns_ = event.at_ns;
-    }
+    put(event);
   }
 
   Event pop() {
@@ -91,15 +72,38 @@ class TimeWheel {
     return far_ns_ < first_ns_ || (far_ns_ == first_ns_ && before(far_.front(), nodes_[first_].event));
   }
 
-  [[gnu::always_inline]] uint32_t keep(const Event& event) {
-    if (free_ == kNone) {
-      nodes_.push_back({event, kNone});
-      return static_cast<uint32_t>(nodes_.size() - 1);
+  // Rare cases are calls in tail position, so that the common one saves no registers.
+  [[gnu::always_inline]] void put(const Event& event) {
+    const uint64_t turn = turn_of(event);
+    if (turn - turn_ >= kSlots) [[unlikely]] return put_far(event);  // also for the past
+    if (free_ == kNone) [[unlikely]] return put_in_new_node(event);
+    const uint32_t added = free_;
+    free_ = nodes_[added].next;
+    nodes_[added] = {event, kNone};
+    Slot& slot = slots_[turn % kSlots];
+    if (slot.head == kNone) {
+      slot.head = slot.tail = added;
+      const size_t word = turn % kSlots / kWordBits;
+      filled_[word] |= uint64_t{1} << turn % kWordBits;
+      filled_words_ |= uint64_t{1} << word;
+    } else {
+      link(slot, added);
     }
-    const uint32_t index = free_;
-    free_ = nodes_[index].next;
-    nodes_[index] = {event, kNone};
-    return index;
+    if (event.at_ns < first_ns_) {
+      first_ = added;
+      first_ns_ = event.at_ns;
+    }
+  }
+
+  [[gnu::noinline]] void put_far(Event event) {
+    far_.put(event);
+    far_ns_ = far_.next_ns();
+  }
+
+  [[gnu::noinline]] void put_in_new_node(Event event) {
+    free_ = static_cast<uint32_t>(nodes_.size());
+    nodes_.emplace_back();
+    put(event);
   }
 
   // Insert in order into a slot with events, mostly at the end. Of events at one time, the inserted one is the last.
@@ -116,7 +120,7 @@ class TimeWheel {
     }
   }
 
-  Event pop_far() {
+  [[gnu::noinline]] Event pop_far() {
     const Event event = far_.pop();
     far_ns_ = far_.next_ns();
     return event;

@@ -114,6 +114,17 @@ void SoftFabric::push(Nanos at_ns, Kind kind, size_t number, uint8_t lane, uint1
   events_.push({at_ns, kOwner, static_cast<uint32_t>(number), quanta, lane, static_cast<uint8_t>(kind)});
 }
 
+// Prefetch the next event's state: it is rarely cached.
+inline void SoftFabric::expect_next() const {
+  if (events_.empty()) return;
+  const FabricEvent& next = events_.front();
+  if (const uint16_t owner = FabricEvents::owner_of(next); owner != kOwner) {
+    nodes_[owner - 1]->model.expect(next);
+  } else if (static_cast<Kind>(next.kind) == Kind::card) {
+    prefetch(&cards_[next.number], 2 * kLineBytes);
+  }
+}
+
 void SoftFabric::advance(Nanos until_ns) {
   if (!stalled_.empty()) [[unlikely]] return;
   while (events_.next_ns() <= until_ns && !events_.empty()) {
@@ -131,17 +142,6 @@ void SoftFabric::advance(Nanos until_ns) {
     }
   }
   now_ns_ = std::max(now_ns_, until_ns);
-}
-
-// Prefetch the next event's state: it is rarely cached.
-void SoftFabric::expect_next() const {
-  if (events_.empty()) return;
-  const FabricEvent& next = events_.front();
-  if (const uint16_t owner = FabricEvents::owner_of(next); owner != kOwner) {
-    nodes_[owner - 1]->model.expect(next);
-  } else if (static_cast<Kind>(next.kind) == Kind::card) {
-    prefetch(&cards_[next.number], 2 * kLineBytes);
-  }
 }
 
 void SoftFabric::take(const FabricEvent& event) {

@@ -9,7 +9,6 @@ namespace etloop {
 namespace {
 
 constexpr uint8_t kCongestionExperienced = 3;
-constexpr uint8_t kNotEcnCapable = 0;
 constexpr uint64_t kMarkStream = 0x6D61726B73;  // streams with the same seed differ
 constexpr uint64_t kFaultStream = 0x6661756C7473;
 constexpr int64_t kQuantumBytes = 2048;  // of weight 1; smaller quanta cost several rounds and change nothing
@@ -81,19 +80,15 @@ void SwitchModel::expect_pause(size_t port, uint8_t priority, uint16_t quanta, N
   schedule(at_ns, Kind::pause, port, priority, quanta);
 }
 
-void SwitchModel::take(const FabricEvent& event) {
+void SwitchModel::take_rare(const FabricEvent& event) {
   switch (static_cast<Kind>(event.kind)) {
-    case Kind::arrival: arrived(event.number, event.at_ns); break;
+    case Kind::arrival:
+    case Kind::line_free: break;  // in `take`
     case Kind::pause: on_pause(event.port, event.lane, static_cast<uint16_t>(event.number), event.at_ns); break;
-    case Kind::line_free:
-      ports_[event.port].line_event = false;
-      serve(event.port, event.at_ns);
-      break;
     case Kind::pause_over: end_pause(event.port, event.lane, event.at_ns); break;
     case Kind::refresh: refresh_pause(event.port, event.lane, event.at_ns); break;
     case Kind::watchdog: check_storm(event.port, event.lane, event.at_ns); break;
   }
-  check_conservation();
 }
 
 const char* text(SwitchModel::Kind kind) {
@@ -107,12 +102,6 @@ const char* text(SwitchModel::Kind kind) {
     case Kind::watchdog: return "the watchdog of PFC";
   }
   return "an event";
-}
-
-void SwitchModel::expect(const FabricEvent& event) const {
-  prefetch(&ports_[event.port].line);
-  prefetch(&counters_[event.port]);
-  if (static_cast<Kind>(event.kind) == Kind::arrival) prefetch(&packets_[event.number], sizeof(Packet));
 }
 
 // ---- in
@@ -378,12 +367,10 @@ void SwitchModel::send(size_t port, size_t queue, Nanos now) {
 }
 
 // RFC 3168 marking by queue length, including the frame itself.
-void SwitchModel::mark(Packet& packet, size_t port, size_t queue, int64_t queue_bytes) {
+void SwitchModel::mark_above_kmin(Packet& packet, size_t port, size_t queue, int64_t queue_bytes, uint64_t number) {
   const QueueConfig& rule = config_.queues[queue];
-  const uint64_t number = ports_[port].queues[queue].offered_packets++;
   if (packet.frame.trimmed) return;  // trimming is already the congestion signal
-  if (!rule.ecn || packet.frame.ecn == kNotEcnCapable || packet.frame.ecn == kCongestionExperienced) return;
-  if (queue_bytes < rule.kmin_bytes) return;
+  if (!rule.ecn || packet.frame.ecn == kCongestionExperienced) return;
   if (queue_bytes < rule.kmax_bytes) {
     const auto span = static_cast<uint64_t>(rule.kmax_bytes - rule.kmin_bytes);
     const auto above = static_cast<uint64_t>(queue_bytes - rule.kmin_bytes);
@@ -446,11 +433,6 @@ SwitchCounters SwitchModel::counters(Nanos now) const {
   found.pool_bytes = buffer_.used_bytes();
   found.pool_watermark_bytes = buffer_.watermark_bytes();
   return found;
-}
-
-void SwitchModel::check_conservation() const {
-  assert(received_ == sent_ + dropped_ + queued_packets_);
-  assert(buffer_.used_bytes() >= 0 && buffer_.used_bytes() <= config_.buffer_bytes);
 }
 
 }  // namespace etloop

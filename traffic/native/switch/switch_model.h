@@ -6,6 +6,7 @@
 // Time must not decrease. Later work is scheduled as events.
 #pragma once
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -116,9 +117,23 @@ class SwitchModel {
   void on_unnoticed_link(size_t port, bool up) { ports_[port].connected = up; }
   // Replace the routes of the configuration; same number of destinations.
   void set_ways(const WayTable& ways) { ways_.set(ways); }
-  void take(const FabricEvent& event);
+  void take(const FabricEvent& event) {
+    if (static_cast<Kind>(event.kind) == Kind::arrival) {
+      arrived(event.number, event.at_ns);
+    } else if (static_cast<Kind>(event.kind) == Kind::line_free) {
+      ports_[event.port].line_event = false;
+      serve(event.port, event.at_ns);
+    } else {
+      take_rare(event);
+    }
+    check_conservation();
+  }
   // Prefetch the state of an event that is taken soon.
-  void expect(const FabricEvent& event) const;
+  void expect(const FabricEvent& event) const {
+    prefetch(&ports_[event.port].line);
+    prefetch(&counters_[event.port]);
+    if (static_cast<Kind>(event.kind) == Kind::arrival) prefetch(&packets_[event.number], sizeof(Packet));
+  }
 
   // Start fault times and counters at this time; frames pass before it too.
   void begin(Nanos now);
@@ -132,6 +147,7 @@ class SwitchModel {
 
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
+  static constexpr uint8_t kNotEcnCapable = 0;
   struct Packet {
     SwitchFrame frame;
     uint32_t next = kNone;
@@ -168,6 +184,7 @@ class SwitchModel {
   static_assert(offsetof(Port, queues) == kLineBytes);
 
   void schedule(Nanos at_ns, Kind kind, size_t port, size_t lane, uint32_t number = kNone);
+  void take_rare(const FabricEvent& event);
   void arrived(uint32_t packet, Nanos now);
   bool faulted(uint32_t packet, size_t out_port, Nanos now);
   int32_t route(const Packet& packet, Nanos now);
@@ -178,7 +195,13 @@ class SwitchModel {
   int choose(Port& port, Nanos now);
   int choose_weighted(Port& port, Nanos now);
   void send(size_t port, size_t queue, Nanos now);
-  void mark(Packet& packet, size_t port, size_t queue, int64_t queue_bytes);
+  void mark(Packet& packet, size_t port, size_t queue, int64_t queue_bytes) {
+    const QueueConfig& rule = config_.queues[queue];
+    const uint64_t number = ports_[port].queues[queue].offered_packets++;
+    if (packet.frame.ecn == kNotEcnCapable || queue_bytes < rule.kmin_bytes) return;
+    mark_above_kmin(packet, port, queue, queue_bytes, number);
+  }
+  [[gnu::noinline]] void mark_above_kmin(Packet& packet, size_t port, size_t queue, int64_t queue_bytes, uint64_t number);
   // Draws depend on the object and on the number of its packet, not on the order of events: a change at one queue does not
   // change the draws of another.
   uint64_t mark_draw(size_t port, size_t queue, uint64_t number) const;
@@ -197,7 +220,10 @@ class SwitchModel {
   void send_pause(size_t port, size_t priority, uint16_t quanta, Nanos now);
   void set_paused(size_t port, size_t queue, Nanos until_ns, Nanos now);
   void check_storm(size_t port, size_t queue, Nanos now);
-  void check_conservation() const;
+  void check_conservation() const {
+    assert(received_ == sent_ + dropped_ + queued_packets_);
+    assert(buffer_.used_bytes() >= 0 && buffer_.used_bytes() <= config_.buffer_bytes);
+  }
   uint32_t keep(const SwitchFrame& frame, size_t in_port);
 
   const SwitchConfig& config_;

@@ -338,7 +338,18 @@ bool Transmission::transmit_all_answers(TxPort& port, Clock& clock) {
   return transmit_probes(port, clock) && transmit_grants(port, clock);
 }
 
+// Whether all that waits is data that a full card still holds back: a card is polled several times for each packet it sends.
+bool Transmission::only_held_waits(TxPort& port, Clock& clock) const {
+  if (measures_parts_ || order_.by_class || any_answers()) return false;
+  if (data_waiting_ == 0) return true;
+  return data_rings_[kShort].size() == 0 && still_held(data_rings_[kOthers], port, clock);
+}
+
 bool Transmission::transmit_all(TxPort& port, Clock& clock, size_t budget) {
+  if (only_held_waits(port, clock)) {
+    answers_wait_ = false;
+    return false;
+  }
   begin_turn(clock);
   // Answers that a full port blocked, or a held grant, go first: otherwise data would fill the port every time.
   if (answers_wait_ && !transmit_all_answers(port, clock)) return false;

@@ -167,6 +167,7 @@ class Transmission {
   TxResult transmit_run(TransmitRing& ring, TxPort& port, Clock& clock);
   void expect_turns(const TransmitRing& ring) const;
   bool still_held(const TransmitRing& ring, TxPort& port, Clock& clock) const;
+  bool only_held_waits(TxPort& port, Clock& clock) const;
   void keep_held(TransmitRing& ring);
   uint32_t room_for(uint32_t index, const PacketRun& run);
   void wake_windows(uint32_t index);
