@@ -34,8 +34,6 @@ from etloop.runtime.task_shutdown import end
 
 _QUEUED_MESSAGES: Final = 16
 """Per agent and direction; with batches of 4 MiB a slow controller holds at most 64 MiB per agent."""
-_HANDSHAKE_MS: Final = 5000
-"""Longest handshake of a connection, which occupies a descriptor until then."""
 _LINGER_MS: Final = 1000
 """How long unsent messages may take to leave when the socket closes."""
 _ZAP_ENDPOINT: Final = "inproc://zeromq.zap.01"
@@ -196,7 +194,6 @@ async def open_router(bind: str, curve: CurveServer | None) -> AsyncIterator[Rou
         router.setsockopt(zmq.ROUTER_MANDATORY, 1)
         router.setsockopt(zmq.MAXMSGSIZE, MAX_TO_CONTROLLER_BYTES)
         router.setsockopt(zmq.RCVHWM, _QUEUED_MESSAGES)
-        router.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)
         link = RouterLink(loop_socket, None, tcp_door.door if tcp_door is not None else None)
         if curve is not None:
             secure_server(router, curve.secret_key_file)

@@ -27,7 +27,7 @@ from tests.measure.processes import children, free_port
 AGENTS: Final = ("a", "b")
 _FAKETIME: Final = "/usr/lib/{}/faketime/libfaketimeMT.so.1"
 _FAILING_IO: Final = Path(__file__).with_name("failing_io.c")
-_PATIENCE_S: Final = 120.0
+_PATIENCE_S: Final = 600.0
 POLL_S: Final = 0.1
 
 
