@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import socket
 from collections.abc import AsyncIterator, Mapping
@@ -151,10 +152,7 @@ class RouterLink:
     def shut_overdue(self) -> None:
         """Shut the connections of dismissed agents whose time is over."""
         now_ns = monotonic_ns()
-        for ending in self._endings:
-            if now_ns >= ending.after_ns:
-                _shut(ending)
-        self._endings = [ending for ending in self._endings if now_ns < ending.after_ns]
+        self._endings = [ending for ending in self._endings if now_ns < ending.after_ns or not _shut(ending)]
 
     async def let_go(self) -> None:
         """Return when the dismissed agents have closed their connections, or their time is over.
@@ -282,20 +280,29 @@ async def _watch_keys(directory: KeyDirectory, admission: Admission, link: Route
 
 
 def _peer_of(descriptor: int) -> object:
-    """Return the peer's address of a socket; None if it has none any more."""
+    """Return the peer's address of a socket; None if it has none any more. Takes no descriptor, as there may be none left."""
     try:
-        with socket.socket(fileno=os.dup(descriptor)) as duplicate:
-            return duplicate.getpeername()
+        borrowed = socket.socket(fileno=descriptor)
     except OSError:
         return None
+    try:
+        return borrowed.getpeername()
+    except OSError:
+        return None
+    finally:
+        borrowed.detach()
 
 
-def _shut(ending: _Ending) -> None:
-    """Shut a connection, for which ZeroMQ has no call, if its descriptor still belongs to the same peer."""
+def _shut(ending: _Ending) -> bool:
+    """Shut a connection, for which ZeroMQ has no call, if its descriptor still belongs to the same peer.
+
+    Returns whether that is done; it is not while no descriptor is free.
+    """
     try:
         # Duplicate it first, so that the number is not reused between the comparison and the shutdown.
         with socket.socket(fileno=os.dup(ending.descriptor)) as duplicate:
             if ending.peer is not None and duplicate.getpeername() == ending.peer:
                 duplicate.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        return  # Already closed.
+    except OSError as error:
+        return error.errno not in (errno.EMFILE, errno.ENFILE)  # Any other: it is closed already.
+    return True
