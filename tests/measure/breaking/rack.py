@@ -104,6 +104,13 @@ class Rack:
         if name in AGENTS:
             self.killed[name] = (self.directory / f"{name}.log").stat().st_size
 
+    def revive(self) -> float:
+        """Start the processes that have ended, and wait until the rack is ready; return the seconds of `await_ready`."""
+        for name, process in self.processes.items():
+            if process.poll() is not None:
+                self.start(name)
+        return self.await_ready()
+
     def send(self, name: str, number: signal.Signals) -> None:
         """Send a signal to a process."""
         self.processes[name].send_signal(number)
