@@ -51,7 +51,7 @@ def named_file_problems(scenario: Scenario, root: Path) -> tuple[Problem, ...]:
 
 
 def _is_there(path: Path, root: Path, *, is_trace: bool) -> bool:
-    """Return whether a file, or what a trace may name, exists. Raises `OSError` if that cannot be looked up."""
+    """Return whether a file, an archive or the prefix of a trace exists. Raises `OSError` if that cannot be looked up."""
     try:
         if path.exists():
             return True

@@ -3,9 +3,10 @@
     python -m tests.support.rack.forger NEAR NAMESPACE FAR TRANSPORT COUNT BEGIN
 
 From the time at which the file BEGIN exists it waits for an acknowledgement of a TRANSPORT (`rocev2`, `mrc`, `uet`) that
-arrives at the interface NEAR: what comes before belongs to the probes, of which a run counts nothing. Then it sends COUNT packets of each kind from FAR, in a network namespace, to the queue pair that got it: an acknowledgement of what
-was not sent yet, a request to send again, an error that ends queue pairs, a congestion notification where the transport has
-one, and a copy of the acknowledgement. For root.
+arrives at the interface NEAR: what comes before belongs to the probes, of which a run counts nothing. Then it sends COUNT
+packets of each kind from FAR, in a network namespace, to the queue pair that got it: an acknowledgement of what was not sent
+yet, a request to send again, an error that ends queue pairs, a congestion notification where the transport has one, and a
+copy of the acknowledgement. For root.
 """
 
 from __future__ import annotations
