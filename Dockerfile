@@ -10,7 +10,7 @@
 # Stages of their own leave compilers, pip and sources behind; what remains is Python and one virtual environment.
 # Everything of others comes by its hash from locks/.
 
-ARG BASE=docker.io/library/python:3.11-slim-bookworm
+ARG BASE=docker.io/library/python:3.11-slim-bookworm@sha256:0bee7276f83efd4a1ee05bbbf4281d95ed28e079220a9457f25a93e3f1e3c31b
 ARG WHEELS=built
 
 FROM ${BASE} AS built

@@ -294,6 +294,8 @@ class RunOutcome:
     """Link events of the scenario's timeline."""
     overload_frames: int = 0
     """Frames lost by a soft switch used as the device because its host could not keep up."""
+    overload_unread: str = ""
+    """Why these frames could not be read after the run; "" if they were, or without a lab."""
     kept_ops: KeptOps | None = None
     """Store of the op records, if they are not in `agents`."""
 

@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 from etloop.contract.base.errors import RigError
 from etloop.contract.model.assignment import Assignment
+from etloop.contract.model.run import RunOutcome
 from etloop.controller.run.device_counters import add_device_counters, counting_of
 from etloop.controller.run.execution import Executed, RunStopped, RunWatcher
 from etloop.controller.run.link_timeline import LinkTimeline
@@ -92,7 +93,7 @@ class SessionExecution:
         if lab:
             _refuse_absent_lab(lab)
         with LinkTimeline(prepared.scenario.timeline, lab) as timeline:
-            overload_before = _overload_frames(lab)
+            overload_before = _overload_frames(lab) if lab else 0
             session = partial(
                 run,
                 replace(session_settings(prepared), spool_dir=spool),
@@ -108,8 +109,9 @@ class SessionExecution:
                     counting, session, watcher.report, self._carrier.stops, watcher.take_counters
                 )
             )
-        overload_frames = max(_overload_frames(lab) - overload_before, 0)
-        outcome = replace(outcome, events=timeline.events(), overload_frames=overload_frames)
+        outcome = replace(outcome, events=timeline.events())
+        if lab:
+            outcome = _with_overload(outcome, lab, overload_before)
         return Executed(outcome, plan.connection_rows, counts, lab_up=_up_options(lab))
 
 
@@ -148,9 +150,13 @@ def _up_options(lab: str) -> str:
 
 
 def _overload_frames(lab: str) -> int:
-    """Return the frames that a lab's switch lost because its host was overloaded; 0 without a lab that answers."""
-    if not lab:
-        return 0
-    with suppress(RigError):
-        return lab_counters(lab).soft_switch.overload_frames
-    return 0
+    """Return the frames that a lab's switch lost because its host was overloaded. Raises `RigError` without an answer."""
+    return lab_counters(lab).soft_switch.overload_frames
+
+
+def _with_overload(outcome: RunOutcome, lab: str, before: int) -> RunOutcome:
+    """Return a run's outcome with the frames that its lab's switch lost since it had lost `before`, or why they are unknown."""
+    try:
+        return replace(outcome, overload_frames=max(_overload_frames(lab) - before, 0))
+    except RigError as error:
+        return replace(outcome, overload_unread=str(error.problems[0]))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import socket
 from collections.abc import AsyncIterator, Mapping
@@ -34,8 +35,6 @@ from etloop.runtime.task_shutdown import end
 
 _QUEUED_MESSAGES: Final = 16
 """Per agent and direction; with batches of 4 MiB a slow controller holds at most 64 MiB per agent."""
-_HANDSHAKE_MS: Final = 5000
-"""Longest handshake of a connection, which occupies a descriptor until then."""
 _LINGER_MS: Final = 1000
 """How long unsent messages may take to leave when the socket closes."""
 _ZAP_ENDPOINT: Final = "inproc://zeromq.zap.01"
@@ -153,10 +152,7 @@ class RouterLink:
     def shut_overdue(self) -> None:
         """Shut the connections of dismissed agents whose time is over."""
         now_ns = monotonic_ns()
-        for ending in self._endings:
-            if now_ns >= ending.after_ns:
-                _shut(ending)
-        self._endings = [ending for ending in self._endings if now_ns < ending.after_ns]
+        self._endings = [ending for ending in self._endings if now_ns < ending.after_ns or not _shut(ending)]
 
     async def let_go(self) -> None:
         """Return when the dismissed agents have closed their connections, or their time is over.
@@ -196,7 +192,6 @@ async def open_router(bind: str, curve: CurveServer | None) -> AsyncIterator[Rou
         router.setsockopt(zmq.ROUTER_MANDATORY, 1)
         router.setsockopt(zmq.MAXMSGSIZE, MAX_TO_CONTROLLER_BYTES)
         router.setsockopt(zmq.RCVHWM, _QUEUED_MESSAGES)
-        router.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)
         link = RouterLink(loop_socket, None, tcp_door.door if tcp_door is not None else None)
         if curve is not None:
             secure_server(router, curve.secret_key_file)
@@ -285,20 +280,29 @@ async def _watch_keys(directory: KeyDirectory, admission: Admission, link: Route
 
 
 def _peer_of(descriptor: int) -> object:
-    """Return the peer's address of a socket; None if it has none any more."""
+    """Return the peer's address of a socket; None if it has none any more. Takes no descriptor, as there may be none left."""
     try:
-        with socket.socket(fileno=os.dup(descriptor)) as duplicate:
-            return duplicate.getpeername()
+        borrowed = socket.socket(fileno=descriptor)
     except OSError:
         return None
+    try:
+        return borrowed.getpeername()
+    except OSError:
+        return None
+    finally:
+        borrowed.detach()
 
 
-def _shut(ending: _Ending) -> None:
-    """Shut a connection, for which ZeroMQ has no call, if its descriptor still belongs to the same peer."""
+def _shut(ending: _Ending) -> bool:
+    """Shut a connection, for which ZeroMQ has no call, if its descriptor still belongs to the same peer.
+
+    Returns whether that is done; it is not while no descriptor is free.
+    """
     try:
         # Duplicate it first, so that the number is not reused between the comparison and the shutdown.
         with socket.socket(fileno=os.dup(ending.descriptor)) as duplicate:
             if ending.peer is not None and duplicate.getpeername() == ending.peer:
                 duplicate.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        return  # Already closed.
+    except OSError as error:
+        return error.errno not in (errno.EMFILE, errno.ENFILE)  # Any other: it is closed already.
+    return True

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pyroute2 import IPRoute
-from pyroute2.ethtool.ioctl import IoctlEthtool
+from pyroute2.ethtool.ioctl import IoctlEthtool, NotSupportedError
 from pyroute2.netlink.exceptions import NetlinkError
 
 from etloop.counters.readers.linux_names import VERSION
@@ -43,7 +43,7 @@ def _answer(route: Any, wanted: Sequence[str]) -> dict[str, object]:
     for name, stats in list(links.items())[:MOST_INTERFACES]:
         interfaces[name] = {
             "link": stats,
-            "ethtool": _driver_counters(name),
+            "ethtool": driver_counters(name, complaints),
             "rdma": rdma_counters(_SYSFS, name),
         }
     if len(links) > MOST_INTERFACES:
@@ -76,15 +76,21 @@ def _stats(link: Any) -> dict[str, int]:
     return {} if stats is None else {name: int(stats[name]) for name in dict(stats) if name != "__pad"}
 
 
-def _driver_counters(name: str) -> dict[str, int]:
-    """Return `ethtool -S`, which only the ioctl has: netlink reports standard groups only (linux: net/ethtool/stats.c)."""
+def driver_counters(name: str, complaints: list[str]) -> dict[str, int]:
+    """Return `ethtool -S`, which only the ioctl has: netlink reports standard groups only (linux: net/ethtool/stats.c).
+
+    {} for a driver without them; also if they cannot be read, which is added to the complaints.
+    """
     try:
         device = IoctlEthtool(name)
         try:
             statistics = device.get_statistics()
         finally:
             device.close()
-    except Exception:  # noqa: BLE001 - a driver without statistics, or whose list changed during the call: report none
+    except NotSupportedError:
+        return {}
+    except Exception as error:  # noqa: BLE001 - such as a list that changed during the call
+        complaints.append(f"cannot read the driver's counters of {name}: {error or type(error).__name__}")
         return {}
     return {_plain(label): int(value) for label, value in statistics}
 
@@ -95,8 +101,12 @@ def _plain(label: object) -> str:
 
 
 def rdma_counters(sysfs: Path, interface: str) -> dict[str, int]:
-    """Return `counters` and `hw_counters` of an interface's RDMA ports, summed by name; {} if it has none."""
+    """Return `counters` and `hw_counters` of an interface's RDMA ports, summed by name; {} if it has none.
+
+    A counter that cannot be read at one of the ports is left out: the sum of the others is none of the interface.
+    """
     totals: dict[str, int] = {}
+    unread = {"lifespan"}  # no counter
     for port in sorted((sysfs / "infiniband").glob("*/ports/*")):
         if _interface_of(port) != interface:
             continue
@@ -104,10 +114,10 @@ def rdma_counters(sysfs: Path, interface: str) -> dict[str, int]:
             try:
                 value = int(file.read_text())
             except (OSError, ValueError):
-                continue  # some need root, and `lifespan` is no counter
-            if file.name != "lifespan":
-                totals[file.name] = totals.get(file.name, 0) + value
-    return totals
+                unread.add(file.name)  # some need root
+                continue
+            totals[file.name] = totals.get(file.name, 0) + value
+    return {name: total for name, total in totals.items() if name not in unread}
 
 
 def _interface_of(port: Path) -> str:

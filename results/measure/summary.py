@@ -198,6 +198,11 @@ class _Tally:
             degraded=(
                 *(f"{agent.agent}: {text}" for agent in outcome.agents for text in agent.degraded),
                 *missed_events(outcome.events),
+                *(
+                    f"frames that the soft switch lost by itself are unknown: {why}"
+                    for why in (outcome.overload_unread,)
+                    if why
+                ),
             ),
             notes=tables.notes,
             jobs=self.jobs.shares(),

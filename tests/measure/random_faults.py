@@ -8,7 +8,8 @@ can start.
 At the end every acknowledged job must exist once,
 must have run at most once for each time that it was queued, and must have ended with an exit code and, unless it
 passed, a reason; and every run directory that a job names must hold a complete run. A job that did not pass must give a
-fault that was inflicted while it ran as the cause (`breaking.causes`); at most 2 % may not.
+fault that was inflicted while it ran as the cause (`breaking.causes`); at most 2 % may not. An interrupt (Ctrl-C, or
+`timeout --signal INT 30m`) ends the faults; the jobs until then are checked.
 
 Root, for the full disk (a tmpfs) and the cuts (iptables). The full size is `--faults 1000 --jobs 500`.
 """
@@ -252,8 +253,6 @@ def broken_rack(
     Temporary faults last `while_s` seconds, None: a random time. Raises `SystemExit` if the rack cannot start.
     """
     rack = written_rack(directory)
-    healed: list[Healed] = []
-    inflicted: list[Inflicted] = []
     state = directory / "state"
     state.mkdir()
     watch = Watch(state / "jobs.sqlite")
@@ -267,17 +266,9 @@ def broken_rack(
         rack.await_ready()
         feeder.start()
         watch.start()
-        for number, fault in enumerate(faults):
-            chance = random.Random(f"{seed} {number}")
-            time.sleep(chance.uniform(0, 2))
-            begin_s = time.monotonic()
-            agent = inflict(fault, rack, chance, while_s)
-            healed.append(Healed(fault, rack.await_ready()))
-            inflicted.append(Inflicted(fault, begin_s, time.monotonic(), agent))
-            say(f"{number + 1} of {len(faults)}: {fault.value}, ready after {healed[-1].ready_s:.1f} s")
-            if feeder.failure is not None:
-                raise feeder.failure
+        healed, inflicted = _inflict_all(faults, seed, while_s, rack, feeder, say)
         feeder.join(_END_PATIENCE_S + _A_JOB_S * jobs)
+        was_cut = feeder.over.is_set()
         feeder.over.set()
         store = JobStore.look(state / "jobs.sqlite")
         try:
@@ -290,7 +281,7 @@ def broken_rack(
             jobs_by_end = Counter(f"{job.state}, {job.exit_code}" for job in all_jobs)
         finally:
             store.close()
-        if len(feeder.acknowledged) != jobs:
+        if len(feeder.acknowledged) != jobs and not was_cut:
             mistakes = (*mistakes, f"{len(feeder.acknowledged)} of {jobs} jobs were acknowledged")
         unpassed = watch.unpassed(job for job in all_jobs if job.state in ENDED)
         reasons = tuple(
@@ -305,6 +296,38 @@ def broken_rack(
         rack.end()
         rack.set_addresses("delete")
         subprocess.run(["umount", "-l", str(state)], check=False, capture_output=True)
+
+
+def _inflict_all(
+    faults: Sequence[Fault],
+    seed: int,
+    while_s: float | None,
+    rack: Rack,
+    feeder: Feeder,
+    say: Callable[[str], None],
+) -> tuple[list[Healed], list[Inflicted]]:
+    """Inject the faults one after another, each once the rack is ready; an interrupt ends them, and the feeder."""
+    healed: list[Healed] = []
+    inflicted: list[Inflicted] = []
+    for number, fault in enumerate(faults):
+        chance = random.Random(f"{seed} {number}")
+        begin_s, agent = time.monotonic(), ""
+        try:
+            time.sleep(chance.uniform(0, 2))
+            begin_s = time.monotonic()
+            agent = inflict(fault, rack, chance, while_s)
+            healed.append(Healed(fault, rack.await_ready()))
+        except KeyboardInterrupt:
+            say(f"interrupted after {len(healed)} faults")
+            feeder.over.set()
+            rack.revive()
+        inflicted.append(Inflicted(fault, begin_s, time.monotonic(), agent))
+        if feeder.over.is_set():
+            break
+        say(f"{number + 1} of {len(faults)}: {fault.value}, ready after {healed[-1].ready_s:.1f} s")
+        if feeder.failure is not None:
+            raise feeder.failure
+    return healed, inflicted
 
 
 def _await_ends(store: JobStore) -> None:

@@ -6,7 +6,7 @@ only directory listed is that of a trace prefix.
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import itertools
 import os
 from pathlib import Path
@@ -35,17 +35,24 @@ def named_file_problems(scenario: Scenario, root: Path) -> tuple[Problem, ...]:
     problems: dict[Problem, None] = {}
     for field, path in paths_of(scenario):
         key = key_of(field)
-        if path.name.startswith(PREFIX) or _is_there(path, root, is_trace=key == _TRACE):
+        if path.name.startswith(PREFIX):
             continue
         shown_path = printable(os.path.relpath(path, root))
-        upload = ", or submit with --upload" if key == _TRACE else ""
         problem = f'no file "{shown_path}" below the rack\'s scenario root'
-        problems[Problem(key, problem, f"copy it there{upload}")] = None
+        remedy = "copy it there" + (", or submit with --upload" if key == _TRACE else "")
+        try:
+            if _is_there(path, root, is_trace=key == _TRACE):
+                continue
+        except OSError as error:
+            problem = f'"{shown_path}" cannot be looked up: {error.strerror or error}'
+            remedy = "submit again once the controller's host can read it"
+        problems[Problem(key, problem, remedy)] = None
     return tuple(problems)
 
 
 def _is_there(path: Path, root: Path, *, is_trace: bool) -> bool:
-    with contextlib.suppress(OSError, ValueError):
+    """Return whether a file, an archive or the prefix of a trace exists. Raises `OSError` if that cannot be looked up."""
+    try:
         if path.exists():
             return True
         if not is_trace:
@@ -56,7 +63,12 @@ def _is_there(path: Path, root: Path, *, is_trace: bool) -> bool:
         # A path inside an archive, or a prefix of file names.
         is_inside_archive = any(parent.is_file() for parent in path.parents if root in parent.parents)
         return is_inside_archive or _is_prefix(path)
-    return False
+    except ValueError:  # a NUL in it
+        return False
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        return False
 
 
 def _is_prefix(path: Path) -> bool:

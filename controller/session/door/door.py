@@ -24,6 +24,7 @@ from etloop.controller.session.admission import Notice
 from etloop.controller.session.door import reports
 from etloop.controller.session.door.budget import DoorBudget, door_budget
 from etloop.controller.session.door.passage import held_port, listening_for
+from etloop.controller.session.door.places import HANDSHAKE_NS
 from etloop.runtime.clock import monotonic_ns
 from etloop.runtime.descriptors import count_open
 from etloop.runtime.own_module import own_module
@@ -32,8 +33,8 @@ _BACKLOG: Final = 4096
 """Connections that wait to be accepted; the kernel's own bound is net.core.somaxconn."""
 _SIOCGIFADDR: Final = 0x8915
 """ioctl that returns the IPv4 address of an interface, netdevice(7)."""
-_ASKING_NS: Final = 10 * NS_PER_S
-"""Time after which an admission request is dropped although its end was not reported: twice the longest handshake."""
+_ASKING_NS: Final = 2 * HANDSHAKE_NS
+"""Time after which an admission request is dropped although its end was not reported."""
 _PREDECESSOR_NS: Final = NS_PER_S
 """Longest time that the door of a controller that was killed keeps its listening socket, on a busy host."""
 _LOOK_S: Final = 0.02

@@ -12,12 +12,14 @@ from typing import Final
 
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.late_dataclass import dataclass
+from etloop.contract.base.listening_clock import ListeningClock
 from etloop.controller.session.door.budget import DoorBudget
 
 SILENT_NS: Final = 3 * NS_PER_S
 """Longest time for a connection to send its first ten bytes. An agent sends them at once; one lost packet fits in."""
-HANDSHAKE_NS: Final = 5 * NS_PER_S
-"""Longest time for the whole handshake."""
+HANDSHAKE_NS: Final = 30 * NS_PER_S
+"""Longest time for the whole handshake, as ZeroMQ's own (ZMQ_HANDSHAKE_IVL, zmq_setsockopt(3)). It includes the
+controller's answers, for which a process of a busy host may wait many seconds for a processor."""
 
 
 class Standing(IntEnum):
@@ -39,19 +41,26 @@ class _Stranger:
 class Places:
     """The connections of one control port, by numbers that the caller assigns."""
 
-    def __init__(self, budget: DoorBudget) -> None:
+    def __init__(self, budget: DoorBudget, now_ns: int = 0) -> None:
         self._budget = budget
+        self._listening = ListeningClock(now_ns)
+        self._missed_ns = 0
+        """Time in which the door's process did not run: no stranger's silence."""
         self._strangers: dict[int, _Stranger] = {}
         """In order of arrival."""
         self._of_source: dict[str, dict[int, None]] = {}
         self._members: set[int] = set()
+
+    def turn(self, now_ns: int) -> None:
+        """Note a turn of the door's loop."""
+        self._missed_ns += self._listening.turn(now_ns)
 
     def arrive(self, number: int, source: str, now_ns: int) -> int | None:
         """Add a new connection; return the number of the stranger dropped for it, None if there was room."""
         leaver = self._least_wanted() if len(self._strangers) >= self._budget.strangers else None
         if leaver is not None:
             self.leave(leaver)
-        self._strangers[number] = _Stranger(source, now_ns, Standing.SILENT)
+        self._strangers[number] = _Stranger(source, now_ns - self._missed_ns, Standing.SILENT)
         self._of_source.setdefault(source, {})[number] = None
         return leaver
 
@@ -82,7 +91,7 @@ class Places:
         """Return the strangers whose time is over."""
         overdue_numbers = []
         for number, stranger in self._strangers.items():
-            waited_ns = now_ns - stranger.came_ns
+            waited_ns = now_ns - self._missed_ns - stranger.came_ns
             if waited_ns < SILENT_NS:
                 break  # All further ones arrived later.
             if waited_ns >= HANDSHAKE_NS or stranger.standing is Standing.SILENT:

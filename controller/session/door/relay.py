@@ -61,7 +61,7 @@ class Relay:
         self._listener: socket.socket | None = listener
         self._control = control
         self._passage = passage
-        self._places = Places(budget)
+        self._places = Places(budget, monotonic_ns())
         self._connections: dict[int, Connection] = {}
         self._watching = Watching()
         self._watching.poll.register(listener, select.EPOLLIN)
@@ -77,7 +77,9 @@ class Relay:
         ends, poll = self._watching.ends, self._watching.poll
         next_tick_ns = 0
         while self._ends_at_ns is None or (self._connections and monotonic_ns() < self._ends_at_ns):
-            for number, events in poll.poll(_TICK_NS / NS_PER_S):
+            ready = poll.poll(_TICK_NS / NS_PER_S)
+            self._places.turn(monotonic_ns())
+            for number, events in ready:
                 end = ends.get(number)  # None: closed earlier in this turn, or not a connection's descriptor.
                 if end is not None:
                     self._serve(end, events)

@@ -232,6 +232,15 @@ def test_frames_that_the_soft_switch_lost_are_the_emulators_and_no_words_are_sea
     assert finished.summary.result is RunResult.INCONCLUSIVE, "the device is not blamed"
 
 
+def test_frames_lost_by_the_soft_switch_that_could_not_be_read_are_unknown(tmp_path: Path) -> None:
+    def unread(executed: Executed) -> Executed:
+        return replace(executed, outcome=replace(executed.outcome, overload_unread="lab: does not answer"))
+
+    ran(tmp_path / "run", execution=Execution(unread))
+    degraded = read_run(tmp_path / "run").summary.degraded
+    assert "frames that the soft switch lost by itself are unknown: lab: does not answer" in degraded
+
+
 def test_results_are_ordered_from_best_to_worst() -> None:
     assert worst_result([]) is RunResult.NO_VERDICT
     assert worst_result([RunResult.PASS, RunResult.NO_VERDICT]) is RunResult.PASS

@@ -7,6 +7,7 @@ import random
 import pytest
 
 from etloop.contract.base.clock import NS_PER_S
+from etloop.contract.base.listening_clock import LONGEST_TURN_NS
 from etloop.controller.session.door.budget import DoorBudget, door_budget
 from etloop.controller.session.door.handshake import HandshakeSide, signature_is_possible
 from etloop.controller.session.door.places import HANDSHAKE_NS, SILENT_NS, Places
@@ -140,6 +141,17 @@ def test_strangers_have_their_time_and_members_have_no_end() -> None:
     places.leave(1)
     places.leave(1)
     assert places.overdue(1000 * NS_PER_S) == ()
+
+
+def test_time_without_a_turn_of_the_door_is_no_stranger_s_silence() -> None:
+    places = Places(DoorBudget(members=4, strangers=4))
+    places.arrive(0, "x", 0)
+    places.turn(LONGEST_TURN_NS + 10 * NS_PER_S)
+    now_ns = LONGEST_TURN_NS + 10 * NS_PER_S
+    places.arrive(1, "x", now_ns)
+    assert places.overdue(now_ns) == ()
+    assert places.overdue(now_ns + SILENT_NS - LONGEST_TURN_NS) == (0,)
+    assert places.overdue(now_ns + SILENT_NS) == (0, 1)
 
 
 def test_places_never_exceed_their_budget() -> None:

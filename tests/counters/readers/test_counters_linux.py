@@ -12,6 +12,7 @@ import pytest
 from pyroute2.netlink.exceptions import NetlinkError
 
 from etloop.contract.model.counters import CounterBatch, CounterFailure, CounterObject, FailureKind
+from etloop.counters.readers import linux_process
 from etloop.counters.readers.linux import LinuxCounters
 from etloop.counters.readers.linux_process import read_links
 from tests.lab.test_lab_truths import NO_NAMESPACES, namespaces_are_allowed
@@ -127,3 +128,28 @@ def test_an_interface_that_cannot_be_read_is_not_absent(code: int, complaint: st
     complaints: list[str] = []
     assert read_links(_FailingRoute(code), ["eth0"], complaints) == {}
     assert complaints == [complaint]
+
+
+def test_a_counter_unread_at_one_rdma_port_is_left_out_of_the_sum(tmp_path: Path) -> None:
+    for number in (1, 2):
+        port = tmp_path / "infiniband" / "mlx5_0" / "ports" / str(number)
+        for name, text in (
+            ("gid_attrs/ndevs/0", "eth0"),
+            ("counters/port_xmit_data", "5"),
+            ("hw_counters/lifespan", "10"),
+        ):
+            (port / name).parent.mkdir(parents=True, exist_ok=True)
+            (port / name).write_text(text)
+        (port / "hw_counters" / "np_cnp_sent").write_text("3")
+    (port / "hw_counters" / "np_cnp_sent").write_text("not a number")
+    assert linux_process.rdma_counters(tmp_path, "eth0") == {"port_xmit_data": 10}
+
+
+def test_counters_that_a_driver_does_not_give_are_a_complaint(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: str) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    complaints: list[str] = []
+    monkeypatch.setattr(linux_process, "IoctlEthtool", fail)
+    assert linux_process.driver_counters("eth0", complaints) == {}
+    assert complaints == ["cannot read the driver's counters of eth0: [Errno 24] Too many open files"]

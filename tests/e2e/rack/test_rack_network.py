@@ -14,7 +14,7 @@ from etloop.results.schema.losses import NEVER_SENT
 from tests.controller.rack.mqtt.test_rack_mqtt import Mosquitto, mosquitto
 from tests.controller.rack.test_rack_daemon import CALM, SCENARIO, place
 from tests.support.first_light.cable import PREFIX_BITS, SIDES, Cable, cable_agents, cabled, for_root, ip
-from tests.support.first_light.commands import Left, Live, Place, running
+from tests.support.first_light.commands import FULL, Left, Live, Place, running
 from tests.support.rack.rack_under_faults import Broken, lets_pass
 
 __all__ = ["mosquitto", "place"]
@@ -27,6 +27,13 @@ LOST: Final = f"{SIDES[1]}.2"
 """An address of agent b's port, and not the first of its interface: the control connection keeps that."""
 FORGED: Final = 50
 """Forged packets of each kind."""
+BEGIN: Final = "begin"
+"""File whose existence begins the forging."""
+WIRES: Final = (
+    ("rocev2", "udp"),
+    *((("rocev2", "packet"), ("mrc", "packet"), ("uet", "packet")) if FULL else ()),
+)
+"""Transports, and how the agents' ports send them."""
 
 
 @pytest.fixture
@@ -79,27 +86,29 @@ def test_address_lost_for_a_second_in_a_run(broken: Broken) -> None:
 
 
 @contextlib.contextmanager
-def forger(place: Place, cable: Cable) -> Iterator[Live]:
-    """Send forged answers to agent a, as from agent b's side of the cable, after the first genuine one."""
-    within = ("ip", "netns", "exec", cable.namespace)
-    with running(place, "tests.support.rack.forger", cable.far, str(FORGED), within=within) as live:
+def forger(place: Place, cable: Cable, transport: str) -> Iterator[Live]:
+    """Send forged answers to agent a, as from agent b's side of the cable, after a genuine one that comes after BEGIN."""
+    arguments = (cable.near, cable.namespace, cable.far, transport, str(FORGED), str(place.directory / BEGIN))
+    with running(place, "tests.support.rack.forger", *arguments) as live:
         yield live
 
 
-def test_forged_answers_end_no_run(broken: Broken) -> None:
+@pytest.mark.parametrize(("transport", "backend"), WIRES)
+def test_forged_answers_end_no_run(broken: Broken, transport: str, backend: str) -> None:
     """They fail the consistency check, are named as such, and are not the device's; the run loses nothing."""
-    with (
-        cabled(broken.place) as cable,
-        broken.controller() as controller,
-        cable_agents(broken.place, cable),
-    ):
-        with forger(broken.place, cable) as live:
-            live.wait_for("listening")
-            job_id = broken.submit(SECONDS)
-            live.wait_for("sent")
-        job = broken.reaches(controller, job_id, *ENDED)
-        assert job.exit_code is ExitCode.RUN_ERROR
-        assert NEVER_SENT in job.reason
+    with cabled(broken.place) as cable:
+        rig = (broken.place.directory / "rig.yaml").read_text()
+        broken.place.write("rig.yaml", rig.replace("link: 10Gbps", f"link: 10Gbps, backend: {backend}"))
+        with broken.controller() as controller, cable_agents(broken.place, cable):
+            with forger(broken.place, cable, transport) as live:
+                live.wait_for("listening")
+                job_id = broken.submit(f"{SECONDS}transport: {{kind: {transport}}}\n")
+                broken.reaches(controller, job_id, JobState.RUNNING)
+                broken.place.write(BEGIN, "")
+                live.wait_for("sent")
+            job = broken.reaches(controller, job_id, *ENDED)
+    assert job.exit_code is ExitCode.RUN_ERROR
+    assert NEVER_SENT in job.reason
     left = Left(broken.state_dir / "artifacts" / job_id)
     assert left.summary["state"] == "done"
     assert left.summary["ops"]["missing"] == 0

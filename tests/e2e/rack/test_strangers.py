@@ -24,7 +24,7 @@ pytestmark = pytest.mark.e2e
 
 COUNT: Final = 1100
 HELD_S: Final = 6.0
-"""Longer than a handshake may take: the places of the first strangers are others' by then."""
+"""Longer than a stranger may be silent: the places of the first ones are others' by then."""
 JOINED_S: Final = 5.0
 HIGHEST: Final = min(65_536, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
 LIMITS: Final = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -80,3 +81,19 @@ def test_a_pipe_is_not_opened(root: Path) -> None:
     os.mkfifo(root / "pipe")
     scenario = parse_scenario(b"workload: {trace: pipe}", "scenario", root)
     assert named_file_problems(scenario, root) == (), "the run's process refuses it"
+
+
+def test_a_failed_look_up_is_no_absence(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: Path) -> bool:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    scenario = parse_scenario(b"workload: {trace: job}", "scenario", root)
+    monkeypatch.setattr(Path, "exists", fail)
+    (problem,) = named_file_problems(scenario, root)
+    assert problem.what == '"job" cannot be looked up: Input/output error'
+
+
+def test_a_name_too_long_is_one_of_no_file(root: Path) -> None:
+    scenario = parse_scenario(f"workload: {{trace: {'x' * 300}}}".encode(), "scenario", root)
+    (problem,) = named_file_problems(scenario, root)
+    assert problem.what.startswith('no file "xxx')
