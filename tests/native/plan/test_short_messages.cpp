@@ -38,7 +38,8 @@ struct PlanMaker {
     connection.first_qp = static_cast<int32_t>(plan.qps.size());
     plan.connections.push_back(connection);
     for (int32_t i = 0; i < connection.qp_count; ++i) {
-      plan.qps.push_back({src_qpn + static_cast<uint32_t>(i), dst_qpn + static_cast<uint32_t>(i), 0, 0});
+      const auto port = static_cast<uint16_t>(0xC000 + plan.qps.size());
+      plan.qps.push_back({src_qpn + static_cast<uint32_t>(i), dst_qpn + static_cast<uint32_t>(i), port, port});
     }
   }
   EnginePlan plan;
@@ -81,11 +82,23 @@ void each_address_has_bounds_of_its_own() {
   CHECK(short_bounds(made.plan, 0) == (Bounds{{}, {0}}));
 }
 
+void queue_pairs_that_share_a_source_port_with_long_ones_are_long() {
+  PlanMaker made;
+  made.plan.ranks[0].communicators = {5, 6};
+  made.op(OpKind::collective, 0, 1 << 20);
+  made.op(OpKind::collective, 1, 8);
+  made.receives(5, 1, 0x100);
+  made.receives(6, 1, 0x101, 2);
+  made.plan.qps[1].src_udp_port = made.plan.qps[0].src_udp_port;
+  CHECK(short_bounds(made.plan, 0) == (Bounds{{0x102}, {}}));
+}
+
 }  // namespace
 
 int main() {
   queue_pairs_are_short_if_no_op_of_their_communicator_is_long();
   each_direction_of_a_pair_of_ranks_is_judged_by_itself();
   each_address_has_bounds_of_its_own();
+  queue_pairs_that_share_a_source_port_with_long_ones_are_long();
   return test::failures();
 }

@@ -42,10 +42,21 @@ std::set<Carriage> long_ops(const EnginePlan& plan, int32_t port) {
 
 struct End {
   uint32_t qpn;
+  std::pair<IpAddress, uint16_t> source;  // address and UDP port of the peer
   bool is_short;
 };
 
+// The kernel joins datagrams from one source, whatever their queue pair, so that a long one's would draw a short one's along.
+void keep_sources_together(std::vector<End>& ends) {
+  std::set<std::pair<IpAddress, uint16_t>> long_sources;
+  for (const End& end : ends) {
+    if (!end.is_short) long_sources.insert(end.source);
+  }
+  for (End& end : ends) end.is_short = end.is_short && !long_sources.contains(end.source);
+}
+
 ShortBounds bounds_of(std::vector<End>& ends) {
+  keep_sources_together(ends);
   std::sort(ends.begin(), ends.end(), [](const End& a, const End& b) { return a.qpn < b.qpn; });
   ShortBounds bounds;
   for (const End& end : ends) {
@@ -61,17 +72,17 @@ std::vector<ShortBounds> short_bounds(const EnginePlan& plan, int32_t port) {
   const std::vector<IpAddress>& addresses = plan.ports[static_cast<size_t>(port)].addresses;
   const std::set<Carriage> is_long = long_ops(plan, port);
   std::vector<std::vector<End>> ends(addresses.size());
-  const auto add = [&](const IpAddress& ip, uint32_t qpn, bool is_short) {
+  const auto add = [&](const IpAddress& ip, const End& end) {
     const auto at = std::find(addresses.begin(), addresses.end(), ip);
-    if (at != addresses.end()) ends[static_cast<size_t>(at - addresses.begin())].push_back({qpn, is_short});
+    if (at != addresses.end()) ends[static_cast<size_t>(at - addresses.begin())].push_back(end);
   };
   for (const PlannedConnection& connection : plan.connections) {
     if (connection.path != Path::wire) continue;
     const bool is_short = is_long.find(carriage_of(connection)) == is_long.end();
     for (int32_t i = 0; i < connection.qp_count; ++i) {
       const PlannedQp& qp = plan.qps[static_cast<size_t>(connection.first_qp + i)];
-      add(connection.src_ip, qp.src_qpn, is_short);
-      add(connection.dst_ip, qp.dst_qpn, is_short);
+      add(connection.src_ip, {qp.src_qpn, {connection.dst_ip, qp.dst_udp_port}, is_short});
+      add(connection.dst_ip, {qp.dst_qpn, {connection.src_ip, qp.src_udp_port}, is_short});
     }
   }
   std::vector<ShortBounds> bounds;

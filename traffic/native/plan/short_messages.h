@@ -21,7 +21,8 @@ inline uint32_t short_bytes(const TransportSettings& transport) { return kShortP
 using ShortBounds = std::vector<uint32_t>;
 
 // Return the bounds of each address of a port. The queue pairs of a connection are short if no op on it has more than
-// `short_bytes`. Requires a plan that passed `validate`.
+// `short_bytes`, and if their datagrams share no source address and UDP port with long ones. Requires a plan that passed
+// `validate`.
 std::vector<ShortBounds> short_bounds(const EnginePlan& plan, int32_t port);
 
 }  // namespace etloop
