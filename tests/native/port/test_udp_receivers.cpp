@@ -108,7 +108,7 @@ void messages_of_one_kind_are_read_in_the_order_of_arrival() {
   }
 }
 
-void too_many_ranges_are_not_told_apart() {
+void too_many_ranges_are_not_distinguished() {
   ShortBounds bounds;
   for (uint32_t qpn = 1; qpn < 600; ++qpn) bounds.push_back(qpn);
   const auto port = opened({kA}, {bounds});
@@ -118,7 +118,7 @@ void too_many_ranges_are_not_told_apart() {
   CHECK(read(*port) == (Qpns{2, 1}));
   CHECK_EQ(port->capabilities().back(),
            std::string("short messages to 127.92.0.2 are not received before long ones: their queue pairs have 599 bounds, at "
-                       "most 256 are told apart"));
+                       "most 256 are distinguished"));
 }
 
 }  // namespace
@@ -127,6 +127,6 @@ int main() {
   a_short_message_is_read_before_long_ones_that_came_earlier();
   long_messages_are_read_although_short_ones_never_end();
   messages_of_one_kind_are_read_in_the_order_of_arrival();
-  too_many_ranges_are_not_told_apart();
+  too_many_ranges_are_not_distinguished();
   return test::failures();
 }

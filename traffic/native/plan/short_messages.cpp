@@ -25,7 +25,7 @@ Carriage carriage_of(const PlannedRank& rank, OpKind kind, int32_t slot) {
   return kind == OpKind::send ? Carriage{-1, rank.rank, peer} : Carriage{-1, peer, rank.rank};
 }
 
-// What carries some op of the port's ranks with more than `short_bytes`.
+// Communicators and pairs of ranks that have an op of more than `short_bytes` on the port.
 std::set<Carriage> long_ops(const EnginePlan& plan, int32_t port) {
   std::set<Carriage> is_long;
   const uint32_t most_bytes = short_bytes(plan.transport);

@@ -16,7 +16,7 @@
 namespace etloop {
 namespace {
 
-// Ranges of queue pair numbers that the kernel tells apart: a few nanoseconds for each and every datagram.
+// Ranges of queue pair numbers that the kernel distinguishes: a few nanoseconds for each and every datagram.
 constexpr size_t kMostBounds = 256;
 
 Result<void> steer(int fd, const ShortBounds& bounds) {
@@ -62,7 +62,7 @@ Result<void> UdpReceivers::open(const PortConfig& config, int poll) {
     if (mixed && bounds.size() > kMostBounds) {
       unsorted_why_ = "short messages to " + config.addresses[i].text() +
                       " are not received before long ones: their queue pairs have " + std::to_string(bounds.size()) +
-                      " bounds, at most " + std::to_string(kMostBounds) + " are told apart";
+                      " bounds, at most " + std::to_string(kMostBounds) + " are distinguished";
     }
     if (!mixed || bounds.size() > kMostBounds) {
       const bool all_short = !bounds.empty() && !mixed;

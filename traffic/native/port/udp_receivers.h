@@ -1,5 +1,5 @@
 // The receive sockets of a UDP port, and the order in which they are read: sockets of short messages before those of long ones,
-// so that a short message does not wait for the port to read what a NIC would have received at line rate.
+// so that a short message does not wait behind long ones, which a NIC would have received at line rate.
 #pragma once
 
 #include <linux/filter.h>
