@@ -34,6 +34,7 @@ from etloop.bench.engine.protocol import (
     RoundTrips,
     SendPings,
     Start,
+    StepTimes,
     TakeSteps,
     Watch,
     Watched,
@@ -187,15 +188,21 @@ def bare_steps_ns(
     realtime: bool = False,
     cores: EndCores = ANY_CORES,
 ) -> int:
-    """Return the median time in ns of a bare operation between the ends. Raises `RunAborted`."""
+    """Return the median time in ns of a bare operation, on the slower end as an engine's (`op_p50_ns`). Raises `RunAborted`."""
     address_a, address_b = (end.addresses[0] for end in place.ends)
     shape = (ROCE_UDP_PORT, datagram_bytes, operations, pattern.steps, pattern.waits_acknowledged, realtime)
     orders = (
         TakeSteps(address_a, address_b, *shape, cores[0]),
         TakeSteps(address_b, address_a, *shape, cores[1]),
     )
-    times = ask_both(workers, orders, (RoundTrips, RoundTrips), RUN_TIMEOUT_NS)
-    return sum(end.p50_ns for end in times) // len(times)
+    ends = ask_both(workers, orders, (StepTimes, StepTimes), RUN_TIMEOUT_NS)
+    return _slower_p50_ns([end.times_ns for end in ends])
+
+
+def _slower_p50_ns(raw_times: Sequence[bytes]) -> int:
+    """Return the median over operations of the longest time of any end, from little-endian int64 by operation."""
+    longest_ns = np.max([np.frombuffer(raw, "<i8") for raw in raw_times], axis=0)
+    return int(nearest_rank(np.sort(longest_ns), 50))
 
 
 def engine_run(
@@ -244,9 +251,7 @@ def engine_run(
         misdirected_datagrams=sum(end.misdirected_datagrams for end in results),
         kernel_ns=tuple(end.kernel_ns for end in results),
         calls=tuple(end.calls for end in results),
-        op_p50_ns=nearest_rank(
-            np.sort(np.max([np.frombuffer(end.op_ns, "<i8") for end in results], axis=0)), 50
-        ),
+        op_p50_ns=_slower_p50_ns([end.op_ns for end in results]),
         acknowledgements=sum(end.acknowledgements for end in results),
         timeouts=sum(end.timeouts for end in results),
         lost_packets=sum(end.lost_packets for end in results),

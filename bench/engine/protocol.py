@@ -97,7 +97,7 @@ class BlastExchange:
 
 @dataclass(frozen=True, slots=True)
 class TakeSteps:
-    """Carry out bare dependent operations like the other end, busy-polling. Answered by `RoundTrips`: times of operations."""
+    """Carry out bare dependent operations like the other end, busy-polling. Answered by `StepTimes`."""
 
     src_ip: str
     dst_ip: str
@@ -226,6 +226,14 @@ class RoundTrips:
 
 
 @dataclass(frozen=True, slots=True)
+class StepTimes:
+    """Time of each bare operation."""
+
+    times_ns: bytes
+    """Little-endian int64."""
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     """The order could not be carried out."""
 
@@ -245,7 +253,7 @@ Order: TypeAlias = (
     | SendPings
     | EchoPings
 )
-WorkerReply: TypeAlias = Opened | Done | Ran | Watched | Counted | RoundTrips | Failed
+WorkerReply: TypeAlias = Opened | Done | Ran | Watched | Counted | RoundTrips | StepTimes | Failed
 
 _RULES: Final = Rules(text_chars=1 << 20, items=1 << 20, binary=True)
 _PROTOCOL: Final = Protocol(1, "start the bench and its workers from one etloop", _RULES)

@@ -125,8 +125,9 @@ class Bench:
         load: BenchLoad | PingPong | Messages,
         shape: Shape | None = None,
         backend: PortBackend = PortBackend.UDP,
+        cores: EndCores | None = None,
     ) -> EngineRun:
-        """Run one turn of the engine."""
+        """Run one turn of the engine, on the bench's cores unless others are given."""
         return engine_run(
             self.place,
             self.workers,
@@ -134,7 +135,7 @@ class Bench:
             (backend, backend),
             shape,
             realtime=self.realtime,
-            cores=self.cores,
+            cores=self.cores if cores is None else cores,
         )
 
     def watch_cores(self) -> tuple[int, int, NDArray[np.int64]]:

@@ -33,11 +33,12 @@ def under_load_section(bench: Bench) -> Section:
     iterations = max(1, bench.lengths.exchanges // EXCHANGES)
     alone = PingPong(MESSAGE_BYTES, EXCHANGES, iterations)
     loaded = PingPong(MESSAGE_BYTES, EXCHANGES, iterations, BULK_BYTES)
+    cores = bench.dependent_cores()
     quiet: list[EngineRun] = []
     busy: list[EngineRun] = []
     for _ in bench.turns("turnaround under load"):
-        quiet.append(bench.run(alone))
-        busy.append(bench.run(loaded))
+        quiet.append(bench.run(alone, cores=cores))
+        busy.append(bench.run(loaded, cores=cores))
         if busy[-1].background_bytes >= 2 * EXCHANGES * iterations * BULK_BYTES:
             raise RunAborted("the load ended before what was measured beside it")
     before = [wire_turnarounds_ns(alone, run) for run in quiet]

@@ -38,6 +38,7 @@ from etloop.bench.engine.protocol import (
     RoundTrips,
     SendPings,
     Start,
+    StepTimes,
     TakeSteps,
     Watch,
     Watched,
@@ -207,7 +208,7 @@ class Worker:
             late=late,
             processor_ns=self._processor_ns,
             slip_ns=(ops["issued_ns"] - ops["intended_ns"]).astype("<i8").tobytes(),
-            carried_bytes=int(records[beside]["wire_tx_bytes"].sum()),
+            carried_bytes=_sent_until(records[beside], int(ops["completed_ns"].max())),
             misdirected_datagrams=misdirected,
             kernel_ns=self._kernel_ns,
             calls=calls,
@@ -229,6 +230,11 @@ class Worker:
             self._engine = None
 
 
+def _sent_until(records: NDArray[np.void], end_ns: int) -> int:
+    """Return the bytes of the ops that completed until `end_ns`: a load goes on until its engine is stopped."""
+    return int(records["wire_tx_bytes"][records["completed_ns"] <= end_ns].sum())
+
+
 def _longest_ns(ops: NDArray[np.void]) -> NDArray[np.int64]:
     """Return the longest time in ns from issue to completion of an op, by iteration."""
     longest_ns = np.zeros(int(ops["iteration"].max()) + 1, np.int64)
@@ -236,9 +242,9 @@ def _longest_ns(ops: NDArray[np.void]) -> NDArray[np.int64]:
     return longest_ns
 
 
-def _take_steps(order: TakeSteps) -> RoundTrips:
+def _take_steps(order: TakeSteps) -> StepTimes:
     with _run_as_engine(order):
-        step_times_ns = _native.dependent_steps(
+        times_ns = _native.dependent_steps(
             order.src_ip,
             order.dst_ip,
             order.udp_port,
@@ -247,8 +253,7 @@ def _take_steps(order: TakeSteps) -> RoundTrips:
             order.steps,
             order.waits_acknowledged,
         )
-    times_ns = np.sort(np.array(step_times_ns, np.int64))
-    return RoundTrips(nearest_rank(times_ns, 50), nearest_rank(times_ns, 99))
+    return StepTimes(np.array(times_ns, "<i8").tobytes())
 
 
 @contextlib.contextmanager

@@ -368,7 +368,7 @@ def test_a_short_bench_measures_everything_and_leaves_nothing(capsys: pytest.Cap
         "collective",
         "collective 2 ranks",
         "collective 4 ranks",
-        *(f"dependent {size}" for size in ("64B", "1KiB")),
+        *(f"dependent {what}" for what in ("64B", "1KiB", "queue pairs")),
         *(f"messages {size}" for size in ("64B", "1KiB", "4KiB")),
         *(port.replace("wire", "scale") for port in ports if port != "wire xdp"),
     ]

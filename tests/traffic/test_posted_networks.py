@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from etloop.contract.model.assignment import Assignment
     from etloop.contract.model.transport import TransportSettings
 
-SEEDS: Final = 10_000 if os.environ.get("ETLOOP_FULL") == "1" else 100
+SEEDS: Final = 10_000 if os.environ.get("ETLOOP_FULL") == "1" else 80
 BATCHES: Final = 4
 COLLECTIVES: Final = (
     CollectiveName.ALL_REDUCE,

@@ -24,7 +24,7 @@ from etloop.contract.model.topology import (
     Topology,
     Trimming,
 )
-from etloop.contract.model.transport import RecoverySettings
+from etloop.contract.model.transport import ArbitrationSettings, RecoverySettings
 from etloop.traffic import _native
 from etloop.traffic.collectives.selection import CollectiveName
 from etloop.traffic.twin import TwinOutcome, TwinSettings
@@ -370,6 +370,28 @@ def test_all_with_all_stays_in_balance_when_hosts_are_out_of_step(apart_ns: int,
         factors.append((outcome.end_ns - outcome.start_ns) / in_balance_ns)
     assert min(factors) >= 1.0
     assert statistics.median(factors) <= most
+
+
+def test_short_message_waits_for_a_burst_of_the_setting() -> None:
+    """A rank sends 256 packets to one peer and four to another: the port serves both queue pairs in turn."""
+    first_ns: dict[int, int] = {}
+    ends_ns = set()
+    for burst in (1, 16, 64):
+        transport = replace(UNCONTROLLED, arbitration=ArbitrationSettings(burst_packets=burst))
+        sends = (
+            HandOp("send", 256 * 4096, peer=1, sequence=0),
+            HandOp("send", 4 * 4096, peer=2, sequence=0),
+        )
+        receives = tuple((replace(op, what="recv", peer=0),) for op in sends)
+        outcome = through(assignment((sends, *receives), transport=transport), star(3))
+        assert outcome.failure == ""
+        ops = np.sort(outcome.ops, order=("rank", "op"))
+        first_ns[burst] = int(ops["first_tx_ns"][1])
+        ends_ns.add(int(ops["completed_ns"][2]))
+    assert first_ns[1] < first_ns[16]
+    more_ns = first_ns[64] - first_ns[16]
+    assert more_ns == pytest.approx((64 - 16) * line_ns(FRAME_BYTES), abs=line_ns(FRAME_BYTES))
+    assert len(ends_ns) == 1  # the order costs no capacity
 
 
 def test_a_series_of_any_length_fits() -> None:

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "plan/queue_deal.h"
+#include "plan/short_messages.h"
 #include "port/open_port.h"
 #include "port/planes/planes_port.h"
 #include "port/system_clock.h"
@@ -92,6 +93,9 @@ Result<void> PortLoop::open_port() {
                  "cards do not let us choose; write backend: packet or xdp in the rig"};
   }
   if (config_.planes.empty()) {
+    if (config_.port.backend == Backend::udp && !is_dealt(plan_->ports[index_])) {
+      config_.port.short_bounds = short_bounds(*plan_, index);
+    }
     auto port = etloop::open_port(config_.port, *plan_, index);
     if (!port) return port.error();
     port_ = *std::move(port);

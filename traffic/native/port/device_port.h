@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "base/time.h"
 #include "plan/records.h"
+#include "plan/short_messages.h"
 #include "wire/packet_run.h"
 #include "wire/usid.h"
 #include "wire/wire.h"
@@ -35,6 +36,7 @@ struct PortConfig {
   uint32_t queue = 0;     // index among the port's queues, if they share addresses
   std::shared_ptr<SharedQueues> shared;  // state shared by the queues; null: one queue
   std::vector<IpAddress> addresses;
+  std::vector<ShortBounds> short_bounds;  // of each address, for udp ports; none: short messages are not received first
   uint16_t udp_port = wire::kRoceUdpPort;
   uint32_t path_mtu = 4096;
   int64_t link_bps = 0;        // for pause times

@@ -11,7 +11,6 @@
 namespace etloop {
 namespace {
 
-constexpr uint32_t kQpnWord = 4;  // offset in the BTH: eight reserved bits and the QPN
 constexpr uint32_t kUdpHeaderBytes = 8;
 
 // Append the code of `dealt_queue`; the accumulator has the QPN word.

@@ -18,6 +18,8 @@
 
 namespace etloop {
 
+inline constexpr uint32_t kQpnWord = 4;  // offset in the BTH: eight reserved bits and the QPN
+
 struct SharedQueues {
   explicit SharedQueues(uint32_t count, uint32_t base) : queues(count), first_qpn(base) {
     for (auto& until_ns : paused_until_ns) until_ns.store(0, std::memory_order_relaxed);

@@ -1,6 +1,5 @@
 #include "port/udp_port.h"
 
-#include <linux/sock_diag.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -21,11 +20,11 @@
 #include "port/datagram_capture.h"
 #include "port/departures.h"
 #include "port/send_control.h"
-#include "port/shared_queues.h"
 #include "port/system_clock.h"
 #include "port/udp_arrivals.h"
 #include "port/udp_complaints.h"
 #include "port/udp_drops.h"
+#include "port/udp_receivers.h"
 #include "port/udp_socket.h"
 #include "port/waiting_datagrams.h"
 #include "wire/frame_builder.h"
@@ -37,10 +36,7 @@ constexpr Nanos kDeviceQueueRetryNs = 50'000;     // after ENOBUFS, whose end ca
 constexpr Nanos kDepartureHorizonNs = 1'000'000'000;  // fq's limit is 10 s
 constexpr Nanos kAnswerPatienceNs = 1'000'000;  // an answer costs a system call, as much as half a send of fifteen packets
 constexpr int kMaxEvents = 64;
-// Up to so many receivers are polled one by one: reading an empty socket costs less than epoll_wait, and a watched socket calls
-// its watcher for every datagram, on the core that receives it.
-constexpr size_t kAskedOneByOne = 4;
-constexpr uint64_t kSenderTag = UINT64_MAX;  // tag of an epoll event; receivers have their address index
+constexpr uint64_t kSenderTag = UINT64_MAX;  // tag of an epoll event; receivers have their index
 
 // Unconnected, although connecting would save the route lookup per send: the kernel would then number its IPv4 packets from a
 // random start, and the identification is covered by the ICRC.
@@ -76,21 +72,21 @@ struct UdpPort::State {
   void query_interfaces();
   TxResult send_backlog();
   TxResult refuse(int fd, int code);
-  size_t receive_from(size_t address, PortSink& sink, size_t budget);
+  size_t receive_from(UdpReceiver& receiver, PortSink& sink, size_t budget);
   size_t receive_in_turn(PortSink& sink, size_t budget);
+  size_t receive_ready(PortSink& sink, size_t budget);
   size_t deliver(const Datagram& whole, size_t segment_bytes, PortSink& sink, Nanos arrived_ns);
-  int64_t kernel_drops() const;
   bool drops() { return random() % 1'000'000 < config.drop_per_million; }
 
   PortConfig config;
   DatagramCapture capture;
   bool own_priorities = false;  // per-packet priorities, if an interface writes them into VLAN tags
-  std::vector<Descriptor> receivers;
+  UdpReceivers receivers;
   UdpDropReasons drop_reasons;
-  std::vector<Nanos> drained_ns;  // when each receiver was last empty: its contents arrived later
+  Nanos read_ns = 0;  // when a receiver was last read
   std::map<std::tuple<uint16_t, uint16_t, uint8_t>, Sender> senders;  // by address index, source port and class
   std::vector<Flow> flows;
-  size_t next_receiver = 0;  // polled first, if polled one by one
+  size_t next_receiver = 0;  // first of its kind, if polled one by one
   Descriptor poll;  // receivers for reading, if there are many, and blocked senders for one writable event
   bool sender_blocked = false;
   bool device_queue_full = false;
@@ -119,28 +115,8 @@ Result<void> UdpPort::State::open_receivers() {
   if (poll.get() < 0) {
     return Error{"cannot create an epoll descriptor: " + errno_text(errno)};
   }
-  counters.receive_buffer_bytes = INT64_MAX;
-  for (size_t i = 0; i < config.addresses.size(); ++i) {
-    auto receiver = open_receiver(config.addresses[i], config.udp_port, config.receive_buffer_bytes, sharing_of(config));
-    if (!receiver) return receiver.error();
-    const int fd = receiver->get();
-    if (auto steered = steer_datagrams(fd, config); !steered) return steered;
-    if (!ask_for_stamps(fd)) {
-      return Error{"the kernel does not stamp datagrams with their arrival (SO_TIMESTAMPING): " + errno_text(errno)};
-    }
-    int granted_bytes = 0;
-    socklen_t length = sizeof granted_bytes;
-    getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &granted_bytes, &length);
-    counters.receive_buffer_bytes = std::min<int64_t>(counters.receive_buffer_bytes, granted_bytes);
-    epoll_event event{};
-    event.events = EPOLLIN;
-    event.data.u64 = i;
-    if (config.addresses.size() > kAskedOneByOne && epoll_ctl(poll.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
-      return Error{"cannot watch a UDP socket: " + errno_text(errno)};
-    }
-    receivers.push_back(*std::move(receiver));
-    drained_ns.push_back(monotonic_ns());
-  }
+  if (auto opened = receivers.open(config, poll.get()); !opened) return opened;
+  counters.receive_buffer_bytes = receivers.least_buffer_bytes();
   return {};
 }
 
@@ -159,7 +135,7 @@ void UdpPort::State::query_interfaces() {
     departures_refused_why = departures_refused(*interface);
     if (!departures_refused_why.empty()) return;
   }
-  if (!allow_departures(receivers[0].get())) {
+  if (!allow_departures(receivers[0].socket.get())) {
     departures_refused_why = "the kernel takes no departure times (SO_TXTIME): " + errno_text(errno) + "; Linux 4.19 does";
   }
 }
@@ -305,17 +281,18 @@ size_t UdpPort::State::deliver(const Datagram& whole, size_t segment_bytes, Port
   return packets;
 }
 
-size_t UdpPort::State::receive_from(size_t address, PortSink& sink, size_t budget) {
+size_t UdpPort::State::receive_from(UdpReceiver& receiver, PortSink& sink, size_t budget) {
   size_t packets = 0;
   int count = kReceiveBatch;
   while (packets < budget && count == kReceiveBatch) {
     received.reset();
     const Nanos before = monotonic_ns();
-    count = recvmmsg(receivers[address].get(), received.messages.data(), kReceiveBatch, MSG_DONTWAIT, nullptr);
+    count = recvmmsg(receiver.socket.get(), received.messages.data(), kReceiveBatch, MSG_DONTWAIT, nullptr);
     ++counters.rx_calls;
     const Nanos now = monotonic_ns();
     if (count > 0) clock.begin(now);
     sink.on_read(now);
+    read_ns = now;
     for (int i = 0; i < count; ++i) {
       const auto slot = static_cast<size_t>(i);
       const size_t bytes = received.messages[slot].msg_len;
@@ -325,24 +302,49 @@ size_t UdpPort::State::receive_from(size_t address, PortSink& sink, size_t budge
       datagram.bytes = {received.bytes.data() + slot * kReceiveBytes, bytes};
       datagram.src_ip = source.ip();
       datagram.src_port = source.port();
-      datagram.address = static_cast<uint16_t>(address);
+      datagram.address = receiver.address;
       datagram.traffic_class = arrival.traffic_class;
-      const Nanos arrived_ns = clock.arrived(arrival.stamps, drained_ns[address], now, counters);
+      const Nanos arrived_ns = clock.arrived(arrival.stamps, receiver.drained_ns, now, counters);
       packets += deliver(datagram, arrival.segment_bytes, sink, arrived_ns);
     }
-    if (count < kReceiveBatch) drained_ns[address] = before;
+    if (count < kReceiveBatch) receiver.drained_ns = before;
   }
   return packets;
 }
 
 // Start at another receiver every time, for fairness.
 size_t UdpPort::State::receive_in_turn(PortSink& sink, size_t budget) {
-  size_t packets = 0;
-  for (size_t i = 0; i < receivers.size() && packets < budget; ++i) {
-    packets += receive_from((next_receiver + i) % receivers.size(), sink, budget - packets);
-  }
-  next_receiver = (next_receiver + 1) % receivers.size();
-  return packets;
+  const size_t start = next_receiver++;
+  const auto receive_all = [&](size_t first, size_t count, size_t most) {
+    size_t packets = 0;
+    for (size_t i = 0; i < count && packets < most; ++i) {
+      packets += receive_from(receivers[first + (start + i) % count], sink, most - packets);
+    }
+    return packets;
+  };
+  const size_t short_count = receivers.short_count();
+  if (short_count == 0) return receive_all(0, receivers.size(), budget);
+  const size_t packets = receive_all(0, short_count, budget);
+  return packets + receive_all(short_count, receivers.size() - short_count, receivers.long_budget(packets, budget, read_ns));
+}
+
+// As `receive_in_turn`, from the receivers that epoll reports.
+size_t UdpPort::State::receive_ready(PortSink& sink, size_t budget) {
+  std::array<epoll_event, kMaxEvents> events;
+  const int ready = epoll_wait(poll.get(), events.data(), kMaxEvents, 0);
+  const auto receive_all = [&](size_t first, size_t end, size_t most) {
+    size_t packets = 0;
+    for (int i = 0; i < ready; ++i) {
+      const uint64_t index = events[static_cast<size_t>(i)].data.u64;
+      if (index < first || index >= end || packets >= most) continue;  // the kernel reports unread ones first next time
+      packets += receive_from(receivers[index], sink, most - packets);
+    }
+    return packets;
+  };
+  const size_t short_count = receivers.short_count();
+  if (short_count == 0) return receive_all(0, receivers.size(), budget);
+  const size_t packets = receive_all(0, short_count, budget);
+  return packets + receive_all(short_count, receivers.size(), receivers.long_budget(packets, budget, read_ns));
 }
 
 UdpPort::UdpPort(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -449,25 +451,18 @@ Nanos UdpPort::answer_patience_ns() const { return kAnswerPatienceNs; }
 
 std::vector<std::string> UdpPort::capabilities() const {
   const std::string& why = state_->departures_refused_why;
-  return {state_->clock.text(), why.empty() ? "paced packets leave at their times by the kernel's fq (SO_TXTIME)"
-                                            : "paced packets leave when the loop comes to it: " + why};
+  std::vector<std::string> what{state_->clock.text(), why.empty()
+                                                          ? "paced packets leave at their times by the kernel's fq (SO_TXTIME)"
+                                                          : "paced packets leave when the loop comes to it: " + why};
+  if (const std::string& unsorted = state_->receivers.unsorted_why(); !unsorted.empty()) what.push_back(unsorted);
+  return what;
 }
 
 size_t UdpPort::receive(PortSink& sink, size_t budget) {
   State& state = *state_;
   if (!state.backlog.empty()) state.send_backlog();
   state.send_waiting();
-  if (state.receivers.size() <= kAskedOneByOne) return state.receive_in_turn(sink, budget);
-  std::array<epoll_event, kMaxEvents> events;
-  const int ready = epoll_wait(state.poll.get(), events.data(), kMaxEvents, 0);
-  size_t packets = 0;
-  for (int i = 0; i < ready; ++i) {
-    const uint64_t address = events[static_cast<size_t>(i)].data.u64;
-    if (address != kSenderTag && packets < budget) {  // the kernel reports unread ones first next time
-      packets += state.receive_from(address, sink, budget - packets);
-    }
-  }
-  return packets;
+  return state.receivers.asked_one_by_one() ? state.receive_in_turn(sink, budget) : state.receive_ready(sink, budget);
 }
 
 void UdpPort::wait(Nanos timeout_ns, int wake_fd) {
@@ -475,11 +470,11 @@ void UdpPort::wait(Nanos timeout_ns, int wake_fd) {
   if (!state.backlog.empty()) state.send_backlog();
   state.send_waiting();
   if (std::exchange(state.device_queue_full, false)) timeout_ns = std::min(timeout_ns, kDeviceQueueRetryNs);
-  const bool one_by_one = state.receivers.size() <= kAskedOneByOne;
+  const bool one_by_one = state.receivers.asked_one_by_one();
   const int watched = !one_by_one || state.sender_blocked ? state.poll.get() : -1;  // -1: ignored
-  std::array<pollfd, 2 + kAskedOneByOne> polled{{{watched, POLLIN, 0}, {wake_fd, POLLIN, 0}}};
-  for (size_t i = 0; i < kAskedOneByOne; ++i) {
-    polled[2 + i] = {one_by_one && i < state.receivers.size() ? state.receivers[i].get() : -1, POLLIN, 0};
+  std::array<pollfd, 2 + UdpReceivers::kAskedOneByOne> polled{{{watched, POLLIN, 0}, {wake_fd, POLLIN, 0}}};
+  for (size_t i = 0; i < UdpReceivers::kAskedOneByOne; ++i) {
+    polled[2 + i] = {one_by_one && i < state.receivers.size() ? state.receivers[i].socket.get() : -1, POLLIN, 0};
   }
   const Nanos bounded_ns = std::max<Nanos>(timeout_ns, 0);
   const timespec timeout{bounded_ns / 1'000'000'000, bounded_ns % 1'000'000'000};
@@ -499,21 +494,11 @@ void UdpPort::wait(Nanos timeout_ns, int wake_fd) {
 const PortRecord& UdpPort::counters() const { return state_->counters; }
 
 int64_t UdpPort::receive_overflows() const {
-  return state_->drop_reasons.divide(state_->kernel_drops(), state_->counters.rx_datagrams).no_room;
+  return state_->drop_reasons.divide(state_->receivers.kernel_drops(), state_->counters.rx_datagrams).no_room;
 }
 
 int64_t UdpPort::damaged_datagrams() const {
-  return state_->drop_reasons.divide(state_->kernel_drops(), state_->counters.rx_datagrams).damaged;
-}
-
-int64_t UdpPort::State::kernel_drops() const {
-  int64_t drops = 0;
-  for (const Descriptor& receiver : receivers) {
-    std::array<uint32_t, SK_MEMINFO_VARS> memory{};
-    socklen_t length = sizeof memory;
-    if (getsockopt(receiver.get(), SOL_SOCKET, SO_MEMINFO, memory.data(), &length) == 0) drops += memory[SK_MEMINFO_DROPS];
-  }
-  return drops;
+  return state_->drop_reasons.divide(state_->receivers.kernel_drops(), state_->counters.rx_datagrams).damaged;
 }
 
 std::vector<std::string> UdpPort::degraded() const { return udp_degraded(state_->config, state_->own_priorities); }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cc/etloop_cc.h"
+#include "plan/short_messages.h"
 #include "wire/wire.h"
 
 namespace etloop {
@@ -14,13 +15,12 @@ constexpr uint32_t kMostHeldMessages = 32;
 // Fraction of a window, as its divisor, that may stay unacknowledged: a sender of data never has to wait for its window either.
 constexpr uint32_t kHeldShareOfWindow = 2;
 // Packets of data sent ahead of answers: about one segmented send.
-constexpr uint32_t kShortBurstPackets = 16;
+constexpr uint32_t kShortBurstPackets = kShortPackets;
 // Parts of a budget that a run costs, and a single packet one: as many fill one segmented send.
 constexpr size_t kPartsPerRun = kShortBurstPackets;
 // A send of a run lasts as long as receiving one. Where short messages left lately, look for arrivals after this many, so that
 // the next one does not wait behind a backlog. Otherwise looking would cost some 1 % of the rate for nothing.
 constexpr size_t kRunsBetweenLooks = 2;
-constexpr Nanos kShortMemoryNs = 100'000'000;
 
 }  // namespace
 
@@ -32,7 +32,7 @@ void Transmission::load() {
   const ArbitrationSettings& arbitration = plan_.transport.arbitration;
   order_.burst_packets = arbitration.burst_packets;
   order_.by_class = arbitration.by_class;
-  order_.short_bytes = kShortBurstPackets * plan_.transport.path_mtu_bytes;
+  order_.short_bytes = short_bytes(plan_.transport);
   ring_count_ = static_cast<uint8_t>(kOthers + (order_.by_class ? kClasses : 1));
   for (TransmitRing& ring : data_rings()) ring.resize(queue_pairs_.size());
   grant_ring_.resize(queue_pairs_.size());
