@@ -130,13 +130,13 @@ def _twin_inputs(parsed: argparse.Namespace, topology: Path | None, run_id: str 
 
 def _label_tables(case: OpenCase, tables: PlanTables) -> PlanTables:
     """Return a plan's tables with the name of the case in place of paths."""
-    notes = tuple(case.shown(note) for note in tables.notes)
-    return replace(tables, source=case.shown(tables.source), notes=notes)
+    notes = tuple(case.relabel(note) for note in tables.notes)
+    return replace(tables, source=case.relabel(tables.source), notes=notes)
 
 
 def _case_inputs(case: OpenCase, rig: Path | None, topology: Path | None, run_id: str | None) -> RunInputs:
     def case_file(path: Path) -> InputFile:
-        return InputFile(path, name=case.shown(str(path)))
+        return InputFile(path, name=case.relabel(str(path)))
 
     case_topology = case.topology if topology is None else None
     return RunInputs(
@@ -152,4 +152,4 @@ def _case_inputs(case: OpenCase, rig: Path | None, topology: Path | None, run_id
 
 
 def _label_problem(case: OpenCase, problem: Problem) -> Problem:
-    return Problem(case.shown(problem.where), case.shown(problem.what), case.shown(problem.remedy))
+    return Problem(case.relabel(problem.where), case.relabel(problem.what), case.relabel(problem.remedy))

@@ -134,6 +134,6 @@ def key_table(rows: Sequence[KeyRow], directory: Path) -> str:
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-def _access_error(path: Path, what: str, error: OSError) -> ConfigError:
+def _access_error(path: Path, action: str, error: OSError) -> ConfigError:
     remedy = "name a directory that this user may use, with --dir"
-    return ConfigError(Problem(str(path), f"cannot be {what}: {error.strerror}", remedy))
+    return ConfigError(Problem(str(path), f"cannot be {action}: {error.strerror}", remedy))

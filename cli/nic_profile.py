@@ -34,9 +34,9 @@ def measure_profile(parsed: argparse.Namespace) -> NicProfile:
     experiments = chosen(parsed.only or ())
     nics = (parsed.simulated, parsed.peer, parsed.nic)
     if sum(nic is not None for nic in nics) != 1:
-        what = "names no NIC" if nics == (None, None, None) else "names more than one NIC"
+        problem = "names no NIC" if nics == (None, None, None) else "names more than one NIC"
         remedy = "give one of --peer HOST:PORT, --rig FILE --nic AGENT/PORT and --simulated FILE"
-        raise ConfigError(Problem("etloop nic profile", what, remedy))
+        raise ConfigError(Problem("etloop nic profile", problem, remedy))
     if parsed.simulated is not None:
         model, card = _simulated_model(parsed.simulated)
         nic = SimulatedNic(model, random.Random(parsed.seed))  # noqa: S311 - the same answers for the same seed
@@ -58,8 +58,8 @@ def _peer_of(rig_path: Path | None, label: str) -> tuple[str, int]:
         )
     ports = parse_rig(read_file(rig_path), str(rig_path), rig_path.parent).ports
     if label not in ports:
-        what = f'{rig_path} has no port "{label[:64]}"'
-        raise ConfigError(Problem("--nic", what, f"write one of {', '.join(sorted(ports)[:16])}"))
+        problem = f'{rig_path} has no port "{label[:64]}"'
+        raise ConfigError(Problem("--nic", problem, f"write one of {', '.join(sorted(ports)[:16])}"))
     return ports[label].addresses[0], USUAL_PORT
 
 
@@ -77,9 +77,9 @@ def show_profile(profile: NicProfile, parsed: argparse.Namespace, page: Path) ->
     try:
         page.write_text(profile_html(profile, outcomes, references))
     except OSError as error:
-        what = f"cannot be written: {error.strerror or error}"
+        problem = f"cannot be written: {error.strerror or error}"
         raise ConfigError(
-            Problem(str(page), what, "name a profile in a directory that can be written")
+            Problem(str(page), problem, "name a profile in a directory that can be written")
         ) from None
     code = _exit_code(profile, outcomes)
     if parsed.json:

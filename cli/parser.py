@@ -56,7 +56,7 @@ class CommandFile(NamedTuple):
 
 
 class CommandModule(Protocol):
-    """What a module of `cli/commands` defines."""
+    """The interface of a module of `cli/commands`."""
 
     EXAMPLE: str
 
@@ -75,16 +75,16 @@ def summary_of(docstring: str) -> str:
 
 def find_commands() -> dict[str, CommandFile]:
     """Return the module of every command by the command's name, sorted by name."""
-    found: dict[str, CommandFile] = {}
+    files: dict[str, CommandFile] = {}
     folders = [(commands.__name__, path) for path in commands.__path__]
     for package, folder in folders:
         for entry in os.scandir(folder):
             name, _, ending = entry.name.partition(".")
             if ending == "py" and name != "__init__":
-                found[name] = CommandFile(f"{package}.{name}", entry.path)
+                files[name] = CommandFile(f"{package}.{name}", entry.path)
             elif not ending and name != "__pycache__":
                 folders.append((f"{package}.{name}", entry.path))
-    return dict(sorted(found.items()))
+    return dict(sorted(files.items()))
 
 
 def make_parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:

@@ -34,7 +34,7 @@ _ERASE_LINE: Final = "\r\x1b[2K"
 
 @contextmanager
 def reading_bar() -> Iterator[Progress | None]:
-    """Yield the progress callback of `read_trace`, or None if standard error is no terminal; erase the line afterwards."""
+    """Yield the progress callback of `read_trace`, or None if standard error is not a terminal; erase the line afterwards."""
     if not sys.stderr.isatty():
         yield None
         return

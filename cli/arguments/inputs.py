@@ -23,7 +23,7 @@ def add_scenario_and_rig(
 ) -> None:
     """Add the arguments for scenario and rig, or for the case that holds both.
 
-    `without_rig`: help text of what replaces a missing rig; "": a rig is required. `needs_scenario`: False if the command checks
+    `without_rig`: help text about runs without a rig; "": a rig is required. `needs_scenario`: False if the command checks
     itself whether there is one.
     """
 

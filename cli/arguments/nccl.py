@@ -45,9 +45,8 @@ def parse_option_names(text: str) -> tuple[int, ...]:
 def parse_one(text: str) -> int:
     """Parse the value of -t and -g, which must be 1. Raise `QuantityError`."""
     if text != "1":
-        what = f'"{text[:64]}": every rank is one process with one GPU'
         raise QuantityError(
-            what,
+            f'"{text[:64]}": every rank is one process with one GPU',
             "set the number of ranks with --ranks, and those per host with --ranks-per-host",
         )
     return 1

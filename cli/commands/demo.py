@@ -64,7 +64,7 @@ def run_demo(out_dir: Path, iterations: int = 5, *, loopback: bool = False, is_v
 
 
 class _NoSwitch(Exception):
-    """This host allows no soft switch; the text gives the reason."""
+    """The host allows no soft switch; the text gives the reason."""
 
 
 def _run_through_switch(directory: Path, iterations: int, *, is_verbose: bool) -> int:

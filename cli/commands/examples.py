@@ -67,7 +67,7 @@ def run(parsed: argparse.Namespace) -> CommandResult:
         return CommandResult(to_json(SUMMARIES) if parsed.json else _list_text())
     existing = [str(parsed.to / name) for name in names if (parsed.to / name).exists()]
     if existing:
-        problem = f"{', '.join(existing)} exists already; nothing was copied"
+        problem = f"{', '.join(existing)} exists already, so no example was copied"
         raise ConfigError(Problem("etloop examples", problem, "name another directory with --to"))
     run_files = shutil.ignore_patterns("job", "__pycache__", ".ipynb_checkpoints")
     try:

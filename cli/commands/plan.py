@@ -40,16 +40,16 @@ def run(parsed: argparse.Namespace) -> CommandResult:
         from etloop.controller.plan.run_numbers import PLAN_ID
         from etloop.controller.plan.serving_jobs import serving_hosts, serving_load
         from etloop.controller.plan.serving_report import serving_plan
-        from etloop.controller.run.prepare import PrepareOptions, prepare, summarised
+        from etloop.controller.run.prepare import PrepareOptions, prepare, summarise_run
 
     with open_inputs(parsed, None, PLAN_ID) as inputs, reading_bar() as bar:
         options = PrepareOptions(
             strict=parsed.strict, jobs=partial(build_jobs, progress=bar), keeps_case=False
         )
         if parsed.summary:
-            summary = summarised(inputs.files, options)
+            summary = summarise_run(inputs.files, options)
             if inputs.case is not None:
-                shown = inputs.case.shown
+                shown = inputs.case.relabel
                 summary = replace(
                     summary,
                     source=shown(summary.source),

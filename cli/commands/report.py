@@ -84,7 +84,7 @@ def run(parsed: argparse.Namespace) -> CommandResult:
 
 
 def _close_run(run_dir: Path) -> None:
-    """Write the results of a run whose process ended before it did. Raise an `InputError` if nothing was measured."""
+    """Write the results of a run whose process ended before it did. Raise an `InputError` without any measurement."""
     from etloop.cli.progress import StatusWatcher
     from etloop.contract.base.errors import ConfigError, Problem
     from etloop.controller.run.kept_run import has_spool
@@ -93,5 +93,5 @@ def _close_run(run_dir: Path) -> None:
     if not has_spool(run_dir):
         return
     if close_run(run_dir, "its process ended before it wrote its results", StatusWatcher()) is None:
-        problem = "its process ended before any traffic: nothing was measured"
+        problem = "its process ended before any traffic, so there are no measurements"
         raise ConfigError(Problem(str(run_dir), problem, "run it again, into another directory"))

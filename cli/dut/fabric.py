@@ -19,7 +19,7 @@ from etloop.controller.inputs.infragraph import read_infragraph
 from etloop.dut_profiles.reading.catalogue import find_profile
 
 FIRST_ADDRESS: Final = ipaddress.IPv4Address("198.18.0.1")
-"""Of the block reserved for benchmarks of network devices (RFC 2544, RFC 6890)."""
+"""Address in the block reserved for benchmarks of network devices (RFC 2544, RFC 6890)."""
 MOST_SHOWN: Final = 16
 
 

@@ -1,1 +1,1 @@
-"""What the commands about racks share: choice of a rack, submission, orders to jobs and ports."""
+"""Code that the commands about racks share: choice of a rack, submission, orders to jobs and ports."""

@@ -171,7 +171,7 @@ def _request(candidate: Candidate, wish: JobWish) -> PortRequest:
 async def _ports_at(place: RackPlace, wish: JobWish) -> PortRequest:
     """Return the ports to request from a rack that already has a job of the key.
 
-    They are what a new submission would request now, so that it counts as the same job.
+    A new submission would request the same ports now, so that it counts as the same job.
     """
     choice = choose(await ask_racks((place,), view_with(MOST_LISTED), _DEADLINE_S, _DEADLINE_S), wish)
     needs = wish.needs

@@ -82,9 +82,9 @@ def read_frames(content: bytes, source: str) -> tuple[tuple[CapturedFrame, ...],
 
 
 def _unsupported_error(content: bytes, source: str) -> ConfigError:
-    for head, (what, remedy) in _UNSUPPORTED.items():
+    for head, (format_name, remedy) in _UNSUPPORTED.items():
         if content.startswith(head):
-            return ConfigError(Problem(f"{source}: byte 0", f"it is {what}", remedy))
+            return ConfigError(Problem(f"{source}: byte 0", f"it is {format_name}", remedy))
     start_text = f"it begins with {content[:4].hex(' ')}" if content else "it is empty"
     return _refusal(
         source, 0, f"{start_text}, expected pcapng (0a 0d 0d 0a) or pcap (d4 c3 b2 a1 or a relative)"
@@ -113,8 +113,8 @@ def _gunzip(content: bytes, source: str) -> bytes:
 
 def _pcap_frames(content: bytes, source: str, order: str) -> Iterator[CapturedFrame]:
     if len(content) < _PCAP_HEAD_BYTES:
-        what = f"the file ends inside its head: {len(content)} of {_PCAP_HEAD_BYTES} bytes"
-        raise _refusal(source, 0, what)
+        problem = f"the file ends inside its head: {len(content)} of {_PCAP_HEAD_BYTES} bytes"
+        raise _refusal(source, 0, problem)
     magic, major, minor, _, _, _, network = struct.unpack_from(f"{order}IHHiIII", content)
     if (major, minor) != (2, 4):
         raise _refusal(source, 4, f"it is pcap {major}.{minor}, expected 2.4")
@@ -128,8 +128,8 @@ def _pcap_frames(content: bytes, source: str, order: str) -> Iterator[CapturedFr
         seconds, parts, kept, whole = struct.unpack_from(f"{order}IIII", content, at)
         start = at + _RECORD_BYTES
         if start + kept > len(content):
-            what = f"the file ends inside packet {number}: {len(content) - start} of {kept} bytes"
-            raise _refusal(source, at, what)
+            problem = f"the file ends inside packet {number}: {len(content) - start} of {kept} bytes"
+            raise _refusal(source, at, problem)
         if kept > whole:
             raise _refusal(source, at, f"packet {number} keeps {kept} bytes of {whole}")
         if parts * unit_ns >= NS_PER_S:
@@ -144,10 +144,10 @@ def _pcap_frames(content: bytes, source: str, order: str) -> Iterator[CapturedFr
 def _link_of(number: int, source: str, at: int) -> LinkLayer:
     link = link_layer(number)
     if link is None:
-        what = (
+        problem = (
             f"link type {number} is not read, expected Ethernet (1), raw IP (101) or Linux cooked (113, 276)"
         )
-        raise _refusal(source, at, what)
+        raise _refusal(source, at, problem)
     return link
 
 
@@ -269,8 +269,8 @@ class _Sections:
 
     def _interface(self, number: int, at: int) -> _Interface:
         if number >= len(self._interfaces):
-            what = f"a packet names interface {number}, but only {len(self._interfaces)} are described"
-            raise self._refusal(at, what)
+            problem = f"a packet names interface {number}, but only {len(self._interfaces)} are described"
+            raise self._refusal(at, problem)
         return self._interfaces[number]
 
     def _options(self, body: bytes, at: int, block: int) -> Iterator[tuple[int, bytes]]:
@@ -283,12 +283,12 @@ class _Sections:
             yield code, body[at + 4 : at + 4 + length]
             at += 4 + (length + 3) // 4 * 4
 
-    def _refusal(self, at: int, what: str) -> ConfigError:
-        return _refusal(self._source, at, what)
+    def _refusal(self, at: int, problem: str) -> ConfigError:
+        return _refusal(self._source, at, problem)
 
 
-def _refusal(source: str, at: int, what: str) -> ConfigError:
+def _refusal(source: str, at: int, problem: str) -> ConfigError:
     remedy = (
         "name a capture of `etloop-agent run --capture`, tcpdump or Wireshark (pcapng, pcap, either also .gz)"
     )
-    return ConfigError(Problem(f"{source}: byte {at}", what, remedy))
+    return ConfigError(Problem(f"{source}: byte {at}", problem, remedy))

@@ -97,23 +97,23 @@ def rates_text(rows: tuple[RateRow, ...], heading: str) -> str:
 
 
 def _row(
-    one: CountedObject, found: Mapping[str, float], peers: Mapping[str, str], links: Mapping[str, int]
+    counted: CountedObject, rates: Mapping[str, float], peers: Mapping[str, str], links: Mapping[str, int]
 ) -> RateRow:
-    is_port = one.kind is CounterObject.PORT
-    peer = peers.get(one.name, "")
-    moving = [(name, rate) for name, rate in found.items() if rate > 0 and name not in _ROUTINE]
+    is_port = counted.kind is CounterObject.PORT
+    peer = peers.get(counted.name, "")
+    moving = [(name, rate) for name, rate in rates.items() if rate > 0 and name not in _ROUTINE]
     moving.sort(key=lambda entry: (not _is_grave(entry[0]), -entry[1]))
     return RateRow(
-        title=f"{one} ({peer})" if peer else str(one),
-        tx_bps=_port_rate_bps(found, "tx") if is_port else None,
-        rx_bps=_port_rate_bps(found, "rx") if is_port else None,
+        title=f"{counted} ({peer})" if peer else str(counted),
+        tx_bps=_port_rate_bps(rates, "tx") if is_port else None,
+        rx_bps=_port_rate_bps(rates, "rx") if is_port else None,
         link_bps=links.get(peer, 0) if is_port else 0,
         moved=tuple(moving),
     )
 
 
-def _port_rate_bps(found: Mapping[str, float], direction: str) -> float | None:
-    return next((8 * found[name] for name in _RATES[direction] if name in found), None)
+def _port_rate_bps(rates: Mapping[str, float], direction: str) -> float | None:
+    return next((8 * rates[name] for name in _RATES[direction] if name in rates), None)
 
 
 def _is_grave(name: str) -> bool:

@@ -31,7 +31,7 @@ def reading_text(
     if isinstance(result, CounterFailure):
         return f"{name}: {result}\n"
     now = values_of(result)
-    shown_values = now if before is None else _moved(now, before)
+    shown_values = now if before is None else _changes_since(now, before)
     shown_values = {key: value for key, value in shown_values.items() if value}
     selection_text = "that are not 0" if before is None else "that moved"
     error_text = f"their moment known to {us(result.error_ns)} us"
@@ -52,12 +52,12 @@ def reading_text(
     return "\n".join(lines) + "\n"
 
 
-def _title(one: CountedObject, peers: Mapping[str, str]) -> str:
-    peer = peers.get(one.name)
-    return f"{one} ({peer})" if peer else str(one)
+def _title(counted: CountedObject, peers: Mapping[str, str]) -> str:
+    peer = peers.get(counted.name)
+    return f"{counted} ({peer})" if peer else str(counted)
 
 
-def _moved(now: Values, before: Values) -> Values:
+def _changes_since(now: Values, before: Values) -> Values:
     """Return the changes: increases of cumulative counters (a reset one as it is), and the new values of the others."""
     changes: Values = {}
     for key, value in now.items():

@@ -1,7 +1,7 @@
 """Link layers of capture files, turned into Ethernet frames. Pure.
 
 Numbers: www.tcpdump.org/linktypes.html. A link layer is a function from the bytes of a packet to those from an Ethernet
-header on, how many of them were added, and the direction if the layer tells it.
+header on, how many of them were added, and the direction if the layer states it.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ def link_layer(number: int) -> LinkLayer | None:
     return _LAYERS.get(number)
 
 
-def _ethernet(packet: bytes) -> tuple[bytes, int, bool | None]:
+def _pass_ethernet(packet: bytes) -> tuple[bytes, int, bool | None]:
     return packet, 0, None
 
 
-def _raw(packet: bytes) -> tuple[bytes, int, bool | None]:
+def _convert_raw(packet: bytes) -> tuple[bytes, int, bool | None]:
     """Convert raw IP, whose version field distinguishes IPv4 and IPv6."""
     kind = _IPV6 if packet[:1] and packet[0] >> 4 == 6 else _IPV4
     return _MACS + kind + packet, _HEADER_BYTES, None
 
 
-def _cooked(packet: bytes) -> tuple[bytes, int, bool | None]:
+def _convert_cooked(packet: bytes) -> tuple[bytes, int, bool | None]:
     """Convert Linux cooked v1: packet type, ARPHRD, address, EtherType."""
     if len(packet) < _COOKED_BYTES:
         return packet[:0], 0, None
@@ -43,7 +43,7 @@ def _cooked(packet: bytes) -> tuple[bytes, int, bool | None]:
     return content, _HEADER_BYTES, int.from_bytes(packet[:2]) == _OUTGOING
 
 
-def _cooked_2(packet: bytes) -> tuple[bytes, int, bool | None]:
+def _convert_cooked_2(packet: bytes) -> tuple[bytes, int, bool | None]:
     """Convert Linux cooked v2: EtherType, interface, ARPHRD, packet type, address."""
     if len(packet) < _COOKED_2_BYTES:
         return packet[:0], 0, None
@@ -52,13 +52,13 @@ def _cooked_2(packet: bytes) -> tuple[bytes, int, bool | None]:
 
 
 _LAYERS: Final[dict[int, LinkLayer]] = {
-    ETHERNET: _ethernet,
-    12: _raw,
-    14: _raw,
-    101: _raw,
-    113: _cooked,
-    228: _raw,
-    229: _raw,
-    276: _cooked_2,
+    ETHERNET: _pass_ethernet,
+    12: _convert_raw,
+    14: _convert_raw,
+    101: _convert_raw,
+    113: _convert_cooked,
+    228: _convert_raw,
+    229: _convert_raw,
+    276: _convert_cooked_2,
 }
 """12 and 14 are raw IP on some systems; 228 and 229 are raw IPv4 and raw IPv6."""

@@ -1,6 +1,6 @@
 """The text of `etloop plan`: a plan for display, at most one or two screens however large the job is.
 
-Decides wording and what is shortened; `controller.plan.report` has every figure.
+Decides wording and how tables are shortened; `controller.plan.report` has every figure.
 """
 
 from __future__ import annotations

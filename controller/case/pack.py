@@ -65,7 +65,7 @@ class Origin:
     kind: CaseRole
     content: bytes
     source: str
-    """Its name in messages."""
+    """Name in messages."""
     directory: Path
 
 

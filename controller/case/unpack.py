@@ -70,7 +70,7 @@ class OpenCase:
         path = self.directory / TOPOLOGY_FILE
         return path if path.exists() else None
 
-    def shown(self, text: str) -> str:
+    def relabel(self, text: str) -> str:
         """Return a text with the temporary directory replaced by the name of the case."""
         return text.replace(str(self.directory), self.label)
 
@@ -145,7 +145,7 @@ class FoundFiles:
     """The files of a case that are not inside it."""
 
     places: Mapping[str, Path]
-    """Their paths by name."""
+    """Paths of the files by name."""
     absent: tuple[CaseFile, ...]
     """Secret files that were not found; callers decide whether they are needed."""
 

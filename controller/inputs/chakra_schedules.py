@@ -186,20 +186,22 @@ def _match_messages(trace: Trace, problems: list[Problem]) -> Iterator[_Message]
                 continue
             queue = receive_queues[rank.rank, peer, int(rank.comm.tag[row])]
             if not queue:
-                problems.append(_unmatched(rank, row, f"sends to rank {peer}, which does not receive it"))
+                problems.append(
+                    _mismatch_problem(rank, row, f"sends to rank {peer}, which does not receive it")
+                )
                 continue
             receive = queue.popleft()
             receive_bytes = int(trace.ranks[peer].comm.size[receive])
             if size != receive_bytes or size <= 0:
                 problem = f"sends {size} bytes to rank {peer}, which receives {receive_bytes}"
-                problems.append(_unmatched(rank, row, problem.replace(str(ABSENT), "unknown")))
+                problems.append(_mismatch_problem(rank, row, problem.replace(str(ABSENT), "unknown")))
                 continue
             yield _Message(Key(rank.rank, row), Key(peer, receive), size, numbers[peer])
             numbers[peer] += 1
     for (source, rank_number, _), queue in receive_queues.items():
         for row in queue:
             problem = f"receives from rank {source}, which does not send it"
-            problems.append(_unmatched(trace.ranks[rank_number], row, problem))
+            problems.append(_mismatch_problem(trace.ranks[rank_number], row, problem))
 
 
 def _of_kind(rank: RankTrace, kind: NodeKind) -> Iterable[int]:
@@ -212,9 +214,9 @@ def _no_peer(rank: RankTrace, at: int, verb: str, peer: int, ranks: int) -> Prob
     return Problem(rank.path, problem, f"name another rank from 0 to {ranks - 1}")
 
 
-def _unmatched(rank: RankTrace, at: int, what: str) -> Problem:
+def _mismatch_problem(rank: RankTrace, at: int, mismatch: str) -> Problem:
     return Problem(
-        rank.path, f"node {rank.node_id[at]} {what}", "give every send a receive of its tag and size"
+        rank.path, f"node {rank.node_id[at]} {mismatch}", "give every send a receive of its tag and size"
     )
 
 

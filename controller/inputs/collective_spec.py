@@ -99,7 +99,7 @@ class Variant:
     qps: int = 0
 
     def words(self) -> str:
-        """Return the pinned settings as text; "" if nothing is pinned."""
+        """Return the pinned settings as text; "" without any."""
         parts = [self.shaping, self.algorithm, self.protocol]
         parts += [f"{self.channels} channel{'s' if self.channels > 1 else ''}"] if self.channels else []
         parts += [f"{self.qps} QP{'s' if self.qps > 1 else ''} a connection"] if self.qps else []

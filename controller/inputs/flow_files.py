@@ -94,8 +94,9 @@ def distribution_of(lines: Sequence[str], source: str) -> SizeDistribution:
         if not fields or line.lstrip().startswith("#"):
             continue
         if len(fields) != 2:
-            what = f"got {len(fields)} values, expected 2"
-            raise ConfigError(Problem(at, what, "write BYTES PERCENT, such as 10000 15"))
+            raise ConfigError(
+                Problem(at, f"got {len(fields)} values, expected 2", "write BYTES PERCENT, such as 10000 15")
+            )
         sizes.append(_whole(fields[0], "a size in bytes", 0, MOST_FLOW_BYTES, at))
         percents.append(_number(fields[1], "a share in percent", Decimal(100), at))
         if len(sizes) > 1 and (sizes[-1] < sizes[-2] or percents[-1] < percents[-2]):
@@ -118,8 +119,8 @@ def _csv(lines: Sequence[str], path: Path) -> Iterator[Flow]:
             start = _start_column(names, at)
             continue
         if len(fields) != len(names):
-            what = f"got {len(fields)} values for {len(names)} columns"
-            raise ConfigError(Problem(at, what, "write one value for each column"))
+            problem = f"got {len(fields)} values for {len(names)} columns"
+            raise ConfigError(Problem(at, problem, "write one value for each column"))
         of = dict(zip(names, fields, strict=True))
         start_ns = _moment(of[start], _STARTS[start], start, at)
         yield _flow(start_ns, of["from"], of["to"], of["bytes"], at)
@@ -133,9 +134,9 @@ def _rows(lines: Sequence[str], path: Path) -> Iterator[tuple[str, list[str]]]:
             if row and not row[0].lstrip().startswith("#"):
                 yield f"{path}:{rows.line_num}", [field.strip() for field in row]
     except csv.Error as error:
-        what = f"is not CSV: {error}"
+        problem = f"is not CSV: {error}"
         at = f"{path}:{rows.line_num}"
-        raise ConfigError(Problem(at, what, "write values with commas between")) from None
+        raise ConfigError(Problem(at, problem, "write values with commas between")) from None
 
 
 def _start_column(names: Sequence[str], at: str) -> str:
@@ -148,8 +149,8 @@ def _start_column(names: Sequence[str], at: str) -> str:
         raise ConfigError(Problem(at, f"the columns {', '.join(names)[:64]} lack {lacking}", remedy))
     strange = [name for name in names if name not in (*_COLUMNS, *_STARTS)]
     if strange or len(set(names)) != len(names):
-        what = f'unknown column "{strange[0][:32]}"' if strange else "a column is named twice"
-        raise ConfigError(Problem(at, what, remedy))
+        problem = f'unknown column "{strange[0][:32]}"' if strange else "a column is named twice"
+        raise ConfigError(Problem(at, problem, remedy))
     return starts[0]
 
 
@@ -157,13 +158,13 @@ def _ns3(lines: Sequence[str], path: Path) -> Iterator[Flow]:
     numbered = [(number, line.split()) for number, line in enumerate(lines, 1) if line.split()]
     announced = _whole(numbered[0][1][0], "the number of flows", 1, MOST_FLOWS, f"{path}:{numbered[0][0]}")
     if len(numbered) <= announced:
-        what = f"the first line announces {announced} flows, got {len(numbered) - 1}"
-        raise ConfigError(Problem(f"{path}:{numbered[0][0]}", what, "correct the number, or add flows"))
+        problem = f"the first line announces {announced} flows, got {len(numbered) - 1}"
+        raise ConfigError(Problem(f"{path}:{numbered[0][0]}", problem, "correct the number, or add flows"))
     for number, fields in numbered[1 : announced + 1]:
         at = f"{path}:{number}"
         if len(fields) not in (5, 6):
-            what = f"got {len(fields)} values, expected 5 or 6"
-            raise ConfigError(Problem(at, what, "write source destination group [port] bytes start_s"))
+            problem = f"got {len(fields)} values, expected 5 or 6"
+            raise ConfigError(Problem(at, problem, "write source destination group [port] bytes start_s"))
         start_ns = _moment(fields[-1], NS_PER_S, "start in seconds", at)
         yield _flow(start_ns, fields[0], fields[1], fields[-2], at)
 
@@ -175,24 +176,26 @@ def _flow(start_ns: int, source: str, destination: str, size: str, at: str) -> F
     return Flow(start_ns, ends[0], ends[1], _whole(size, "a size in bytes", 1, MOST_FLOW_BYTES, at))
 
 
-def _moment(text: str, unit_ns: int, what: str, at: str) -> int:
-    return int(_number(text, what, Decimal(LATEST_NS) / unit_ns, at) * unit_ns)
+def _moment(text: str, unit_ns: int, quantity: str, at: str) -> int:
+    return int(_number(text, quantity, Decimal(LATEST_NS) / unit_ns, at) * unit_ns)
 
 
-def _number(text: str, what: str, most: Decimal, at: str) -> Decimal:
+def _number(text: str, quantity: str, most: Decimal, at: str) -> Decimal:
     try:
         value = Decimal(text)
     except InvalidOperation:
         value = Decimal("NaN")
     if not value.is_finite() or not 0 <= value <= most:
-        raise ConfigError(Problem(at, f'"{text[:32]}" is not {what}', f"write a number from 0 to {most:f}"))
+        raise ConfigError(
+            Problem(at, f'"{text[:32]}" is not {quantity}', f"write a number from 0 to {most:f}")
+        )
     return value
 
 
-def _whole(text: str, what: str, least: int, most: int, at: str) -> int:
+def _whole(text: str, quantity: str, least: int, most: int, at: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 20 and least <= int(text) <= most):
         raise ConfigError(
-            Problem(at, f'"{text[:32]}" is not {what}', f"write a whole number from {least} to {most}")
+            Problem(at, f'"{text[:32]}" is not {quantity}', f"write a whole number from {least} to {most}")
         )
     return int(text)
 
@@ -205,8 +208,8 @@ def _lines(path: Path, where: str) -> list[str]:
         with path.open("rb") as stream:
             text = stream.read(MOST_FILE_BYTES + 1)
     except OSError as error:
-        what = f"{path} cannot be read: {error.strerror or error}"
-        raise ConfigError(Problem(where, what, "check the name and the permissions")) from None
+        problem = f"{path} cannot be read: {error.strerror or error}"
+        raise ConfigError(Problem(where, problem, "check the name and the permissions")) from None
     _refuse(len(text) > MOST_FILE_BYTES, path, f"is larger than {MOST_FILE_BYTES} bytes")
     try:
         lines = text.decode("utf-8-sig").splitlines()
@@ -216,6 +219,6 @@ def _lines(path: Path, where: str) -> list[str]:
     return lines
 
 
-def _refuse(is_refused: bool, path: Path, what: str) -> None:
+def _refuse(is_refused: bool, path: Path, problem: str) -> None:
     if is_refused:
-        raise ConfigError(Problem(str(path), what, f"list at most {MOST_FLOWS} flows"))
+        raise ConfigError(Problem(str(path), problem, f"list at most {MOST_FLOWS} flows"))

@@ -1,7 +1,7 @@
 """InfraGraph descriptions (Keysight/infragraph) -> `Fabric`, read by the `infragraph` package.
 
-Decides how large a description may be before the package expands it, and turns the package's exceptions into problems. What a
-graph means is decided by `fabric`.
+Decides how large a description may be before the package expands it, and turns the package's exceptions into problems. `fabric`
+decides the meaning of a graph.
 """
 
 from __future__ import annotations

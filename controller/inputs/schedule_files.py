@@ -240,11 +240,11 @@ def _load_module(path: Path, source: bytes) -> ModuleType:
     # Dataclasses and pickle look up the module of a class in sys.modules.
     sys.modules[module.__name__] = module
     with _user_code(path, "reading it", ConfigError):
-        exec(_compiled(path, source), module.__dict__)  # noqa: S102 -- executing the file is its purpose
+        exec(_compile(path, source), module.__dict__)  # noqa: S102 -- executing the file is its purpose
     return module
 
 
-def _compiled(path: Path, source: bytes) -> CodeType:
+def _compile(path: Path, source: bytes) -> CodeType:
     try:
         return compile(source, str(path), "exec")
     except (SyntaxError, ValueError) as error:

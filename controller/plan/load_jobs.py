@@ -1,6 +1,6 @@
 """Generated loads (`loads`) as jobs in memory. Pure: the same load gives the same job; random choices come from its seed.
 
-* A collective load is what BMWG calls the synthetic training job: compute, then the collective, repeatedly.
+* A collective load is the synthetic training job of BMWG: compute, then the collective, repeatedly.
 * An incast is open loop: bursts begin at every period, but a sender's next burst never before its last one has arrived.
 * A storage load is that of NVMe over RDMA as the network carries it. A read is a command of 64 bytes to the server and the
   data back; a write is the data to the server and a completion of 16 bytes back. Every client paces its transfers at its
@@ -62,9 +62,9 @@ def job_of(load: Load, where: str) -> Job:
             return _storage_job(load)
 
 
-def _refuse_many(count: int, what: str, where: str) -> None:
+def _refuse_many(count: int, things: str, where: str) -> None:
     if count > MOST_TRANSFERS:
-        text = f"{count} {what}; at most {MOST_TRANSFERS} are supported"
+        text = f"{count} {things}; at most {MOST_TRANSFERS} are supported"
         remedy = "shorten its duration, raise the period, lower the rate or enlarge its transfers"
         raise ConfigError(Problem(where, text, remedy))
 

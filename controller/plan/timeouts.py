@@ -46,9 +46,11 @@ def patient(scenario: Scenario, slowest_bps: int, topology: Topology | None) -> 
         f"{format_bytes(queued_bytes)} before a link of {format_rate(slowest_bps)} need that long for the round trip"
     )
 
-    def with_timers(each: Transport) -> Transport:
-        new_recovery = replace(each.recovery, timeout_floor_ns=recovery.timeout_floor_ns)
-        return replace(each, recovery=new_recovery, timeout_ns=timeout_ns, notes=(*each.notes, note))
+    def with_timers(transport: Transport) -> Transport:
+        new_recovery = replace(transport.recovery, timeout_floor_ns=recovery.timeout_floor_ns)
+        return replace(
+            transport, recovery=new_recovery, timeout_ns=timeout_ns, notes=(*transport.notes, note)
+        )
 
     stall_ns = scenario.limits.stall_timeout_ns
     if scenario.stall_open:

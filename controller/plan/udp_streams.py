@@ -79,8 +79,8 @@ def plan_streams(
     return tuple(planned_streams)
 
 
-def _same_destination(one: UdpStream, other: UdpStream) -> bool:
-    return (one.dst_ip, one.udp_port) == (other.dst_ip, other.udp_port)
+def _same_destination(first: UdpStream, second: UdpStream) -> bool:
+    return (first.dst_ip, first.udp_port) == (second.dst_ip, second.udp_port)
 
 
 def refuse_taken_ports(

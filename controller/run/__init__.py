@@ -1,1 +1,1 @@
-"""A run from its inputs to its verdict: prepared, executed, written, expected, counted, judged."""
+"""A run from its inputs to its verdict: prepared, executed, written, expected, counted, decided."""

@@ -1,6 +1,6 @@
 """Counts a device under test during a run: from the rig's sources and the profile to `CountedDevice`.
 
-Decides which sources are read at which interval, and what each device port is connected to. A shell: `add_device_counters` reads
+Decides which sources are read at which interval, and the peer of each device port. A shell: `add_device_counters` reads
 before, during and after a run. `counters.sampling` decides when to read and how long to wait.
 """
 

@@ -1,4 +1,4 @@
-"""The types of a run: its steps, options and watchers, and the protocol of what executes a plan."""
+"""The types of a run: its steps, options and watchers, and the protocol that executes a plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plan should take: on an ideal network, and on the device as a topology describes it. Pure; virtual time only.
+"""The time that a plan should take: on an ideal network, and on the device as a topology describes it. Pure; virtual time only.
 
 Decides at which level each is worked out, and how much of the job: as many of its first iterations as are affordable. The
 ideal network is always without packets; the twin has them where one iteration's can be afforded, else it is without.
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 IDEAL: Final = "ideal"
 TWIN: Final = "twin"
 MOST_PACKETS: Final = 10_000_000
-"""Of the packet level: about ten seconds of a processor."""
+"""Most packets of the packet level: about ten seconds of CPU time."""
 MOST_MESSAGES: Final = 10_000_000
-"""Of the flow level: ten to thirty seconds of a processor."""
+"""Most messages of the flow level: ten to thirty seconds of CPU time."""
 NO_TOPOLOGY: Final = (
     "twin: no topology is known; name one as `twin` in the scenario or as `topology` in the rig"
 )
@@ -60,7 +60,7 @@ class Affordable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Expectation:
-    """What was worked out, and what was not and why."""
+    """The expected runs, and the reasons for those that are absent."""
 
     runs: tuple[ExpectedRun, ...]
     absent: tuple[str, ...]
@@ -77,7 +77,7 @@ def expect(
 ) -> Expectation:
     """Ideal and, if a device is described, twin. Raises `PlanError` as `check_device`.
 
-    `iterations`: how many of the first ones, if not all; none stands beside those that a run which broke off did not reach.
+    `iterations`: number of first iterations, None for all. Iterations that an aborted run did not reach have no expectation.
     """
     assignment = plan.whole()
     if iterations is not None:
@@ -119,10 +119,10 @@ def flow_network(plan: Plan, device: DescribedDevice) -> tuple[Assignment, FlowN
     return assignment, network, (*network.notes, *left_out(device.topology), *_without_streams(streams))
 
 
-def _expectation(*found: ExpectedRun | str) -> Expectation:
-    """Runs, and instead of some why there is none."""
-    runs = tuple(run for run in found if isinstance(run, ExpectedRun))
-    return Expectation(runs, tuple(why for why in found if isinstance(why, str)))
+def _expectation(*results: ExpectedRun | str) -> Expectation:
+    """Return the expected runs, and the reasons in place of others."""
+    runs = tuple(run for run in results if isinstance(run, ExpectedRun))
+    return Expectation(runs, tuple(why for why in results if isinstance(why, str)))
 
 
 def _ideal(assignment: Assignment, affordable: Affordable, plan: Plan) -> ExpectedRun | str:
@@ -203,8 +203,8 @@ def _twin_by_flows(
     because: str = "",
 ) -> ExpectedRun | str:
     if changing := _changing_links(plan, device.topology):
-        beside = f"; {because}" if because else ""
-        return f"twin: {changing}, of which nothing is known without packets{beside}"
+        reason = f"; {because}" if because else ""
+        return f"twin: {changing}, of which nothing is known without packets{reason}"
     streams = plan.parts.streams
     network = less_streams(network_of(assignment, _names(assignment), device.topology), streams)
     notes: tuple[str, ...] = (because,) if because else ()
@@ -213,14 +213,16 @@ def _twin_by_flows(
 
 
 def _changing_links(plan: Plan, topology: Topology) -> str:
-    """What takes links down; "" if nothing does."""
-    found = ["outages of the topology"] if topology.outages else []
-    found += ["a timeline"] if plan.parts.scenario.timeline else []
-    return " and ".join(found) + (" take" if topology.outages else " takes") + " links down" if found else ""
+    """Return the causes that take links down, as text; "" without any."""
+    causes = ["outages of the topology"] if topology.outages else []
+    causes += ["a timeline"] if plan.parts.scenario.timeline else []
+    return (
+        " and ".join(causes) + (" take" if topology.outages else " takes") + " links down" if causes else ""
+    )
 
 
 def _without_streams(streams: Sequence[PlannedStream]) -> tuple[str, ...]:
-    names = ", ".join(one.stream.name for one in streams if not lasts(one.stream))
+    names = ", ".join(planned.stream.name for planned in streams if not lasts(planned.stream))
     return (f"without background of plain UDP that is not of the whole run ({names})",) if names else ()
 
 

@@ -83,7 +83,7 @@ def spool_of(run_dir: Path, material: RunMaterial) -> Iterator[Path]:
     except RunNotWritten as error:
         forget_spool(run_dir)
         raise NoRoom(Problem(str(run_dir), str(error), "make room on its disk")) from None
-    with _locked(directory):
+    with _hold_lock(directory):
         yield directory
 
 
@@ -106,7 +106,7 @@ def has_records(run_dir: Path) -> bool:
 
 
 def tidy_ended(run_dir: Path) -> None:
-    """Remove the temporary files of a run whose process has ended, and its directory if nothing was measured.
+    """Remove the temporary files of a run whose process has ended, and its directory if it has no measurements.
 
     Keeps measurements: as results, or in the spool if there are no results yet. Raises `OSError` if files cannot be listed or
     removed.
@@ -139,7 +139,7 @@ def kept_run(run_dir: Path, reason: str) -> Iterator[tuple[RunMaterial, RunOutco
     if not has_spool(run_dir):
         remedy = "name the directory of a run that ended before it wrote its results"
         raise RunDirError(Problem(str(run_dir), "holds no spool", remedy))
-    with _locked(directory):
+    with _hold_lock(directory):
         try:
             free_reserve(directory)
         except OSError as error:
@@ -167,7 +167,7 @@ def _read(directory: Path) -> RunMaterial:
 
 
 @contextlib.contextmanager
-def _locked(directory: Path) -> Iterator[None]:
+def _hold_lock(directory: Path) -> Iterator[None]:
     """Hold the lock of a spool during the block. The kernel releases it if the process dies. Raises `ConfigError` if it is
     taken."""
     descriptor = os.open(directory / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)

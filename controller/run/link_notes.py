@@ -1,4 +1,4 @@
-"""Notes on links that were down while a twin ran: the times of each change, how routing reacted, and what was lost. Pure."""
+"""Notes on links that were down while a twin ran: the times of each change, how routing reacted, and the packets lost. Pure."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _link_history(topology: Topology, end: SwitchEnd, steps: Sequence[LinkStep])
 
 
 def _pending_reaction(topology: Topology, end: SwitchEnd, steps: Sequence[LinkStep]) -> str:
-    """Return what routing had not yet done about a link when the job ended; "" if nothing was left."""
+    """Return the routing changes for a link that were pending at the end of the job; "" without any."""
     news = [step.news for step in steps]
     route_changes = [change for change in news if change in {LinkNews.ROUTED_AROUND, LinkNews.USED_AGAIN}]
     is_routed_around = route_changes[-1:] == [LinkNews.ROUTED_AROUND]

@@ -65,7 +65,7 @@ def run_plan(
     A run that breaks off is written like any other, with its reason. A stopped run is not compared with ideal network and twin.
 
     Raises:
-        InputError: rig, device, lab or directory cannot be used, or the workload is one of serving; nothing was sent.
+        InputError: rig, device, lab or directory cannot be used, or the workload is one of serving; no traffic was sent.
         RunNotWritten: the results cannot be written.
     """
     refuse_serving(prepared.scenario)
@@ -90,7 +90,7 @@ def run_plan(
                 keeping.callback(_forget_if_written, options.out_dir)
                 spool = keeping.enter_context(spool_of(options.out_dir, material))
             watcher.enter(Step.EXECUTE)
-            executed = _executed(prepared, execution, options, watcher, spool)
+            executed = _execute(prepared, execution, options, watcher, spool)
         try:
             # Imported here, because traffic does not have to wait for the modules of tables, reports and twin.
             with quick_loading():
@@ -101,7 +101,7 @@ def run_plan(
             release_free_memory()
 
 
-def _executed(
+def _execute(
     prepared: Prepared, execution: Execution, options: RunOptions, watcher: RunWatcher, spool: Path | None
 ) -> Executed:
     try:

@@ -54,7 +54,7 @@ class InputFile:
     """A settings file, or a text to use instead of its content."""
 
     path: Path
-    """Its path; paths in the file are relative to its directory."""
+    """Path of the file; paths in the file are relative to its directory."""
     content: bytes | None = None
     """Text to use instead of the file's content; None to read the file."""
     name: str = ""
@@ -191,7 +191,7 @@ class _ReadFiles:
     device: DescribedDevice | None
 
 
-def summarised(inputs: RunInputs, options: PrepareOptions | None = None) -> PlanSummary:
+def summarise_run(inputs: RunInputs, options: PrepareOptions | None = None) -> PlanSummary:
     """Read the files and the traces of a run, and return its totals without a plan. Raises as `prepare`."""
     options = options or PrepareOptions()
     files = _read(inputs, options)

@@ -1,6 +1,6 @@
 """The steps of a run after its execution: measure, write, compare, count, evaluate.
 
-Decides the order of the steps, and what is written if one of them fails. `pipeline` imports this module after the traffic.
+Decides the order of the steps, and the files written if one of them fails. `pipeline` imports this module after the traffic.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def finish_run(
     stopped_in = Step.EXECUTE if outcome.state is RunEnd.STOPPED else None
     if options.out_dir is not None or material.conditions:
         watcher.enter(Step.WRITE)
-    measurement, made = _measured(material, executed, options, watcher)
+    measurement, made = _measure(material, executed, options, watcher)
     if options.out_dir is not None and (plan_file := options.out_dir / SPOOL / PLAN_FILE).exists():
         made[PLAN_FILE] = plan_file
     records = _records(_with_lab(material, ran), executed)
@@ -148,7 +148,7 @@ def _with_lab(material: RunMaterial, ran: ExecutedRun) -> RunMaterial:
     return replace(material, texts={**material.texts, CASE_FILE: case})
 
 
-def _measured(
+def _measure(
     material: RunMaterial, executed: Executed, options: RunOptions, watcher: RunWatcher
 ) -> tuple[Measurement, dict[str, Path]]:
     """Measure a run, and write the tables that are too long for memory block by block."""

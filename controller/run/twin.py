@@ -1,4 +1,4 @@
-"""Executes a plan in virtual time, through the switches of a topology. Nothing is sent."""
+"""Executes a plan in virtual time, through the switches of a topology, without any real traffic."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ from etloop.traffic.topology.routes import routes
 from etloop.traffic.twin import TwinOutcome, TwinSettings, attachments_of, twin
 
 CARD_WINDOW_PACKETS: Final = 65_536
-"""More than a path holds: nothing waits for it."""
+"""More packets than a path holds, so that no sender waits for the window."""
 PACKET_COST_NS: Final = 1_500
-"""Of a data packet with what answers it over two or three switches, about, on a processor of today."""
+"""Approximate CPU time of a data packet and its acknowledgement over two or three switches."""
 CONNECTION_BYTES: Final = 8_192
 """Of both ends of a queue pair, about."""
 _T = TypeVar("_T")
 
 
 class TwinHosts(StrEnum):
-    """What sends and receives in a twin."""
+    """The model of the senders and receivers in a twin."""
 
     CARDS = "cards"
     """Queue pairs of network cards: as many packets under way as the transport lets them."""
@@ -70,9 +70,9 @@ class TwinExecution:
     @property
     def repeated_by(self) -> RepeatedBy:
         """See `pipeline.Execution`."""
-        given = self.settings
-        sample_ns = given.sample_interval_ns or None
-        return RepeatedBy(Repeat.TWIN, str(self.hosts), given.seed, given.limit_ns, sample_ns)
+        settings = self.settings
+        sample_ns = settings.sample_interval_ns or None
+        return RepeatedBy(Repeat.TWIN, str(self.hosts), settings.seed, settings.limit_ns, sample_ns)
 
     def execute(self, prepared: Prepared, lab: str, watcher: RunWatcher, spool: Path | None) -> Executed:
         """Work a plan out, to the last packet. Raises as `described_device` and `traffic.twin.twin`."""
@@ -89,17 +89,17 @@ class TwinExecution:
         changes = link_changes(events, topology)
         settings = replace(self.settings, link_changes=changes, streams=plan.parts.streams)
         source = None if self.source_of is None else self.source_of(assignment)
-        found = twin(assignment, rig_ports, topology, settings, source)
+        simulated = twin(assignment, rig_ports, topology, settings, source)
         attachments = attachments_of(assignment, rig_ports, topology, routes(topology))
-        outcome = run_outcome(plan, found, TWIN_ID, topology, attachments)
-        outcome = replace(outcome, events=_link_events(events, found.end_ns - found.start_ns))
+        outcome = run_outcome(plan, simulated, TWIN_ID, topology, attachments)
+        outcome = replace(outcome, events=_link_events(events, simulated.end_ns - simulated.start_ns))
         tables = {
-            "switches": lanes_table(topology, found.switch_ports),
-            "queues": samples_table(topology, found.samples, found.start_ns),
-            "counters": twin_counters_table(topology, found),
+            "switches": lanes_table(topology, simulated.switch_ports),
+            "queues": samples_table(topology, simulated.samples, simulated.start_ns),
+            "counters": twin_counters_table(topology, simulated),
         }
-        notes = twin_notes(prepared, found, self.hosts)
-        return Executed(outcome, connection_rows(plan), tables=tables, twin=found, notes=notes)
+        notes = twin_notes(prepared, simulated, self.hosts)
+        return Executed(outcome, connection_rows(plan), tables=tables, twin=simulated, notes=notes)
 
     def unless_stopped(self, work: Callable[[], _T]) -> _T:
         """See `pipeline.Execution`."""
@@ -109,14 +109,14 @@ class TwinExecution:
 def _with_transports(
     assignment: Assignment, change: Callable[[TransportSettings], TransportSettings]
 ) -> Assignment:
-    others = tuple(change(each) for each in assignment.other_transports)
+    others = tuple(change(transport) for transport in assignment.other_transports)
     return replace(assignment, transport=change(assignment.transport), other_transports=others)
 
 
 def _sent_by(hosts: TwinHosts, transport: TransportSettings) -> TransportSettings:
     if hosts is TwinHosts.SOFTWARE or transport.window_packets or transport.kind is not TransportKind.ROCE:
         return transport
-    # A card has no window between queue pairs; what bounds a queue pair is its congestion control, and what a NAK can speak of.
+    # A card has no window between queue pairs; its congestion control bounds a queue pair, and the PSNs that a NAK can name.
     most = WINDOW_OF_SELECTIVE_REPEAT if transport.recovery.selective_repeat else CARD_WINDOW_PACKETS
     return replace(transport, window_packets=most)
 
@@ -134,7 +134,7 @@ def _floor_ns(hosts: TwinHosts, prepared: Prepared, topology: Topology) -> int:
 
 
 def hosts_note(hosts: TwinHosts, prepared: Prepared) -> str:
-    """Return which hosts were taken, and what follows from it."""
+    """Return the host model as text, with its consequences."""
     windows = {transport.window_packets for transport in prepared.scenario.used_transports}
     if len(windows) == 1 and (window_packets := windows.pop()):
         return f"hosts: window_packets of the scenario, {window_packets} packets a queue pair, of {hosts} and of others alike"
@@ -150,7 +150,7 @@ def hosts_note(hosts: TwinHosts, prepared: Prepared) -> str:
 
 
 def described_device(prepared: Prepared) -> DescribedDevice:
-    """Return the device of a plan. Raises `ConfigError` where nobody described it."""
+    """Return the device of a plan. Raises `ConfigError` if it is not described."""
     if prepared.device is None:
         remedy = "give --topology FILE, or write twin: FILE in the scenario or topology: FILE in the rig"
         raise ConfigError(Problem("topology", "nothing says what the ports are attached to", remedy))
@@ -158,7 +158,7 @@ def described_device(prepared: Prepared) -> DescribedDevice:
 
 
 def _size_note(plan: Plan) -> str:
-    """What a job costs that takes more than a run affords for its twin; "" of others."""
+    """Return the cost of a job that exceeds the limit of a run's twin; "" for other jobs."""
     assignment = plan.whole()
     packets = packets_of_iteration(assignment, plan.tables.connections.payload_bytes) * assignment.iterations
     if packets <= MOST_PACKETS:
@@ -206,7 +206,7 @@ def twin_notes(prepared: Prepared, outcome: TwinOutcome, hosts: TwinHosts) -> tu
     transport = prepared.scenario.transport
     if prepared.scenario.loss.drop_per_million:
         notes.append("faults.drop is of real ports; the twin drops nothing on its own")
-    if any(each.congestion.algorithm == "hpcc" for each in prepared.scenario.used_transports):
+    if any(transport.congestion.algorithm == "hpcc" for transport in prepared.scenario.used_transports):
         notes.append("hpcc: the twin's switches give no telemetry")
     notes += link_notes(topology, outcome)
     floor_ns = _floor_ns(hosts, prepared, topology)

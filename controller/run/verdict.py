@@ -1,8 +1,8 @@
-"""What a run is held against for its verdict: the conditions of the device's profile and of the scenario.
+"""The conditions of a run's verdict, from the device's profile and from the scenario.
 
 Decides where the conditions, the speeds of ports and the compute of ranks come from; what they mean is for `results`.
-A run whose profile or conditions cannot be read is refused before it; where a run of the past is judged again, a profile that
-cannot be read any more leaves the verdict open.
+A run whose profile or conditions cannot be read is refused before it; if the verdict of a past run is decided again, a profile
+that cannot be read any more leaves the verdict open.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def conditions_of_run(
     """Return the conditions of scenario and profile, which `refuse_mistaken_conditions` let pass; report what the profile
     and the switches of the topology contradict.
 
-    `in_twin`: no device is read, and what ends and switches counted is of one model: it is not held against each other.
+    `in_twin`: no device is read; the counts of ends and switches come from one model, so they are not compared.
     """
     dut = rig.dut
     profile = None if dut is None else find_profile(dut.profile)
@@ -137,7 +137,7 @@ def _conditions(
 
 
 def counting_conditions(profile: DutProfile) -> tuple[RequestedCondition, ...]:
-    """What must hold wherever a device's counters are read: they agree with the agents', and packets took their queues."""
+    """Return the conditions of every run with device counters: they agree with the agents', and packets took their queues."""
     tolerance = profile.counters.tolerance_per_million
     claim = tolerance.best
     allowed = DEFAULT_TOLERANCE_PER_MILLION if claim is None else claim.value
@@ -213,7 +213,7 @@ def judge_again(
     basis = read_kpis(run_dir).basis
     run = read_artifacts(run_dir)
     if conditions is None and device is None:
-        found = _own_conditions(run, run_dir)
+        conditions_found = _own_conditions(run, run_dir)
     else:
         stated = VerdictSettings()
         if conditions is not None:
@@ -223,12 +223,14 @@ def judge_again(
         profile = None if device is None else find_profile(device)
         _refuse_mistakes((*stated.checks, *_conditions_of(profile)))
         counted_by = run.summary.dut.profile if run.summary.dut is not None else ""
-        found = _conditions(stated, profile, counted=run.summary.dut is not None, counted_by=counted_by)
+        conditions_found = _conditions(
+            stated, profile, counted=run.summary.dut is not None, counted_by=counted_by
+        )
     files = {name: read_input(run_dir, name) for name in (TOPOLOGY_FILE, PROFILE_FILE)}
     facts = device_facts(files, run_dir)
     if not is_kept:
-        return add_verdict(run, basis, found, facts, pages=False).summary
-    now = add_verdict(run, basis, found, facts, place=place_of(run_dir))
+        return add_verdict(run, basis, conditions_found, facts, pages=False).summary
+    now = add_verdict(run, basis, conditions_found, facts, place=place_of(run_dir))
     write_run(run_dir, now, run)
     return now.summary
 

@@ -1,1 +1,1 @@
-"""One run over agents: a pure decision of what happens next, and the event loop and sockets around it."""
+"""One run over agents: the pure decision of the next actions, and the event loop and sockets around it."""

@@ -32,7 +32,7 @@ class Notice:
     """A line for the operator about admission."""
 
     kind: str
-    """What happened and to which peer; the log limits lines of one kind together."""
+    """Event and peer; the log limits lines of one kind together."""
     text: str
 
 
@@ -82,7 +82,7 @@ class Admission:
             count,
         )
 
-    def heard(self, identity: bytes, key: str, now_ns: int) -> bool:
+    def accepts(self, identity: bytes, key: str, now_ns: int) -> bool:
         """Return whether to read a message: its key is listed, and the connection was opened with that key."""
         if key not in self._names:
             return False  # Revoked; the agent has been notified.

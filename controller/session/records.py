@@ -1,4 +1,4 @@
-"""What each agent has handed over so far, bounded by what the plan lets it send, in memory or in a spool.
+"""The records of each agent so far, bounded by the number that the plan lets it send, in memory or in a spool.
 
 Turned into `AgentRecords` at the end, whether or not the agent could finish.
 """
@@ -145,13 +145,13 @@ class RecordSink:
                 self._add("rate", message.rates)
                 self._keep(message)
 
-    def _add(self, what: str, records: NDArray[np.void]) -> None:
-        self._received[what] += len(records)
-        self._within(what, self._received[what])
+    def _add(self, kind: str, records: NDArray[np.void]) -> None:
+        self._received[kind] += len(records)
+        self._within(kind, self._received[kind])
         if not len(records):
             return
-        if what != "op" or self.spool is None:
-            self._batches[what].append(records)
+        if kind != "op" or self.spool is None:
+            self._batches[kind].append(records)
             return
         try:
             self.spool.keep_ops(self.number, records)
@@ -177,13 +177,13 @@ class RecordSink:
         self.finished = finished
         self._keep(finished)
 
-    def _handed_over(self, what: str, layout: np.dtype[np.void]) -> NDArray[np.void]:
-        batches = self._batches.pop(what)
+    def _handed_over(self, kind: str, layout: np.dtype[np.void]) -> NDArray[np.void]:
+        batches = self._batches.pop(kind)
         return batches[0] if len(batches) == 1 else np.concatenate([np.empty(0, layout), *batches])
 
-    def _within(self, what: str, received: int) -> None:
-        if received > self.limits[what]:
-            raise ProtocolError(f"{received} {what} records; its assignment allows {self.limits[what]}")
+    def _within(self, kind: str, received: int) -> None:
+        if received > self.limits[kind]:
+            raise ProtocolError(f"{received} {kind} records; its assignment allows {self.limits[kind]}")
 
     def shortfall(self) -> str:
         """Return which records are missing according to the agent's own totals; "" if all arrived."""

@@ -98,7 +98,7 @@ class RouterLink:
             if (frames := self._router.receive()) is None:
                 return None
             identity, *parts = frames
-            if self._admission is None or self._heard(self._admission, identity.bytes, parts):
+            if self._admission is None or self._accepts(self._admission, identity.bytes, parts):
                 return identity.bytes, b"".join(part.bytes for part in parts)
             # Yield after each dropped message too, so that a flood of them does not delay other agents.
             await asyncio.sleep(0)
@@ -164,8 +164,8 @@ class RouterLink:
             if await self._router.wait(_LET_GO_MS):
                 self._router.receive()
 
-    def _heard(self, admission: Admission, identity: bytes, parts: list[zmq.Frame]) -> bool:
-        if not parts or not admission.heard(identity, str(parts[-1].get(_USER_ID)), monotonic_ns()):
+    def _accepts(self, admission: Admission, identity: bytes, parts: list[zmq.Frame]) -> bool:
+        if not parts or not admission.accepts(identity, str(parts[-1].get(_USER_ID)), monotonic_ns()):
             return False
         if identity not in self._descriptors:
             descriptor = int(parts[-1].get(_SOURCE_FD))
@@ -195,7 +195,7 @@ async def open_router(bind: str, curve: CurveServer | None) -> AsyncIterator[Rou
         link = RouterLink(loop_socket, None, tcp_door.door if tcp_door is not None else None)
         if curve is not None:
             secure_server(router, curve.secret_key_file)
-            link = await stack.enter_async_context(_guarded(context, loop_socket, curve, tcp_door))
+            link = await stack.enter_async_context(_open_guarded(context, loop_socket, curve, tcp_door))
         if tcp_door is not None:
             router.setsockopt(zmq.USE_FD, tcp_door.inside.detach())
         try:
@@ -208,7 +208,7 @@ async def open_router(bind: str, curve: CurveServer | None) -> AsyncIterator[Rou
 
 
 @contextlib.asynccontextmanager
-async def _guarded(
+async def _open_guarded(
     context: zmq.Context[zmq.Socket[bytes]], router: LoopSocket, curve: CurveServer, opened: OpenDoor | None
 ) -> AsyncIterator[RouterLink]:
     """Open the link of a router whose agents are admitted by key, from before it binds until the block ends."""

@@ -49,14 +49,14 @@ def absent(name: str, settings: SessionSettings) -> Problem:
     )
 
 
-def named(names: tuple[str, ...]) -> str:
+def agent_names(names: tuple[str, ...]) -> str:
     """Return agents' names for a sentence: the first eight, and how many more."""
     quoted = ", ".join(f"'{name}'" for name in names[:_NAMED_AGENTS])
     more_text = f" and {len(names) - _NAMED_AGENTS} more" if len(names) > _NAMED_AGENTS else ""
     return f"agent {quoted}" if len(names) == 1 else f"agents {quoted}{more_text}"
 
 
-def gone(hello: Hello, why: str, state: RunState, progress: Progress | None) -> Problem:
+def agent_loss(hello: Hello, why: str, state: RunState, progress: Progress | None) -> Problem:
     """Return the problem of an agent that was lost during a run."""
     progress_text = (
         f" after {progress.ops_done} of {progress.ops_total} operations" if progress is not None else ""
@@ -103,7 +103,7 @@ def failed_engine(name: str, faulted: Faulted, silences: Sequence[tuple[str, str
 def _silent(silences: Sequence[tuple[str, str]], effect: str) -> Problem:
     names = tuple(silent for silent, _ in silences)
     suspects = "; ".join(text if len(names) == 1 else f"'{silent}' {text}" for silent, text in silences)
-    return Problem(named(names), f"{suspects}; {effect}", "check its process, its host and its links")
+    return Problem(agent_names(names), f"{suspects}; {effect}", "check its process, its host and its links")
 
 
 def explain_probes(
@@ -146,20 +146,22 @@ def merge(problems: Iterable[Problem]) -> tuple[Problem, ...]:
         key = problem if match is None else replace(problem, where=match["rest"])
         agents.setdefault(key, []).extend([match["name"]] if match is not None else [])
     return tuple(
-        replace(problem, where=f"{named(tuple(dict.fromkeys(names)))}{problem.where}") if names else problem
+        replace(problem, where=f"{agent_names(tuple(dict.fromkeys(names)))}{problem.where}")
+        if names
+        else problem
         for problem, names in agents.items()
     )
 
 
-def stalled(quiet: str, chain: str) -> Problem:
+def stall_problem(quiet: str, chain: str) -> Problem:
     """Return the problem of a run without progress; `chain` is the wait-for chain as text."""
     return Problem("run", f"{quiet}:\n{chain}", "check the last link or rank in this list")
 
 
-def late(names: Iterable[str], what: str) -> tuple[Problem, ...]:
-    """Return the problems of agents that are connected but did not answer; `what` is the missing answer."""
+def late_answers(names: Iterable[str], missing: str) -> tuple[Problem, ...]:
+    """Return the problems of agents that are connected but did not answer; `missing` is the answer in words."""
     remedy = "see its log; its host may be overloaded"
-    return tuple(Problem(f"agent '{name}'", f"{what} in time", remedy) for name in sorted(names))
+    return tuple(Problem(f"agent '{name}'", f"{missing} in time", remedy) for name in sorted(names))
 
 
 def out_of_time(state: RunState, pending: Iterable[str]) -> tuple[Problem, ...]:
@@ -168,7 +170,7 @@ def out_of_time(state: RunState, pending: Iterable[str]) -> tuple[Problem, ...]:
     One for each agent whose answer is missing; if there is none, one about the clocks.
     """
     clocks = Problem("clocks", "pings are not answered", "check for load on the control network")
-    return late(pending, _UNDONE[state]) or (clocks,)
+    return late_answers(pending, _UNDONE[state]) or (clocks,)
 
 
 def unreachable(name: str, probed: Probed) -> tuple[Problem, ...]:

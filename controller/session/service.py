@@ -151,7 +151,7 @@ async def run(
         SpoolFailed
     ):  # The end is kept for later readers of the spool; this caller gets it from `outcome`.
         spool.end(outcome.state, outcome.reason)
-    return replace(outcome, kept_ops=spool.kept(len(outcome.agents)))
+    return replace(outcome, kept_ops=spool.spooled_ops(len(outcome.agents)))
 
 
 async def _drive(session: Session, link: Link, stops: list[str], watcher: SessionWatcher) -> None:

@@ -92,7 +92,7 @@ class Session:
         self.reason = ""
         """Why the run failed, "" as long as it has not."""
         self.problems: tuple[Problem, ...] = ()
-        """What was not ready, if the run failed before any traffic and was not stopped by the user."""
+        """The problems of preparation, if the run failed before any traffic and was not stopped by the user."""
         self.start_ns = 0
         self._settings = settings
         self._assignments = assignments
@@ -124,7 +124,7 @@ class Session:
         self._unready: list[Problem] = []
         self._remarks: dict[str, list[str]] = {}
         """In which respects agents cannot do what they were asked, each with their names."""
-        self._log(f"waiting at {settings.bind} for {run_problems.named(tuple(assignments))}")
+        self._log(f"waiting at {settings.bind} for {run_problems.agent_names(tuple(assignments))}")
 
     # ---- events
 
@@ -153,7 +153,7 @@ class Session:
         """Process a message of an agent."""
         if isinstance(message, Hello):
             self._on_hello(identity, message, now_ns)
-            return self._taken()
+            return self._take_actions()
         name = self._roster.heard(identity, now_ns)
         if name is not None and self._over:
             if isinstance(message, Bye):
@@ -163,7 +163,7 @@ class Session:
                 self._on_member(name, message, now_ns)
             except ProtocolError as error:
                 self._on_breach(name, error, now_ns)
-        return self._taken()
+        return self._take_actions()
 
     def on_malformed(self, identity: bytes, error: ProtocolError, now_ns: int) -> tuple[Action, ...]:
         """Process a message that violates the protocol or is of a version that cannot be decoded."""
@@ -173,12 +173,12 @@ class Session:
             self._actions.append(Send(identity, Refused(str(error))))
         elif not self._over:
             self._on_breach(name, error, now_ns)
-        return self._taken()
+        return self._take_actions()
 
     def on_stop(self, reason: str, now_ns: int) -> tuple[Action, ...]:
         """End the run at the user's request, such as Ctrl-C."""
         self._abort(f"{reason} while in {self.state.name}", now_ns, RunEnd.STOPPED)
-        return self._taken()
+        return self._take_actions()
 
     def on_closed(self, identity: bytes, now_ns: int) -> None:
         """Note that the connection of an agent is closed; the agent counts as lost if it does not return soon."""
@@ -191,10 +191,10 @@ class Session:
         if pause_ns >= PAUSE_NS:
             self._pauses.note(paused, pause_ns, now_ns)
             self._log(f"{paused} did not run for {seconds_text(pause_ns)}")
-        return self._taken()
+        return self._take_actions()
 
     def on_tick(self, now_ns: int) -> tuple[Action, ...]:
-        """Send heartbeats that are due and check deadlines at `now_ns`."""
+        """Send the heartbeats whose time has come and check deadlines at `now_ns`."""
         if missed_ns := self._listening.turn(now_ns):
             self._actions += self.on_pause("the process of the run", missed_ns, now_ns)
         elif self.state in _WAITING_FOR_SILENT and self._roster.overdue(now_ns):
@@ -212,7 +212,7 @@ class Session:
             self._check_deadlines(now_ns)
         elif now_ns > self._deadline_ns:
             self._pending.clear()
-        return self._taken()
+        return self._take_actions()
 
     # ---- results
 
@@ -246,9 +246,9 @@ class Session:
             )
         elif member is None:
             missing = self._roster.missing()
-            waits = f"; waiting for {run_problems.named(missing)}" if missing else ""
+            waits = f"; waiting for {run_problems.agent_names(missing)}" if missing else ""
             self._log(f"agent '{hello.name}' joined from {hello.host}{waits}")
-            self._answered(hello.name, now_ns)
+            self._mark_answered(hello.name, now_ns)
 
     def _on_silent(self, name: str, why: str, now_ns: int) -> None:
         member = self._roster.member(name)
@@ -267,9 +267,13 @@ class Session:
         self._roster.leave(name)
         if self.state is RunState.GATHER:
             self._pending.add(name)
-            self._log(f"agent '{name}' left: {why}; waiting for {run_problems.named(self._roster.missing())}")
+            self._log(
+                f"agent '{name}' left: {why}; waiting for {run_problems.agent_names(self._roster.missing())}"
+            )
             return
-        self._break(now_ns, run_problems.gone(self._hellos[name], why, self.state, self._progress.get(name)))
+        self._break(
+            now_ns, run_problems.agent_loss(self._hellos[name], why, self.state, self._progress.get(name))
+        )
         self._handed_over(name, now_ns)
 
     def _on_breach(self, name: str, error: ProtocolError, now_ns: int) -> None:
@@ -318,16 +322,16 @@ class Session:
                 self._sinks[name].take_loaded(message)
                 for remark in message.degraded:
                     self._remarks.setdefault(remark, []).append(name)
-                self._answered(name, now_ns)
+                self._mark_answered(name, now_ns)
             case LoadFailed() if self.state is RunState.ASSIGN:
                 self._unready += run_problems.unloadable(self._hellos[name], message)
-                self._answered(name, now_ns)
+                self._mark_answered(name, now_ns)
             case Paired() if self.state is RunState.PAIR:
-                self._answered(name, now_ns)
+                self._mark_answered(name, now_ns)
             case Probed() if self.state is RunState.CONNECT:
                 self._sinks[name].take_probed(message)
                 self._unready += run_problems.unreachable(name, message)
-                self._answered(name, now_ns)
+                self._mark_answered(name, now_ns)
             case Armed() if self.state is RunState.ARM:
                 self._pending.discard(name)
                 self._arm_if_ready(now_ns)
@@ -374,13 +378,13 @@ class Session:
             self._abort(f"agent '{name}': {problem}", now_ns)
         self._handed_over(name, now_ns)
 
-    def _answered(self, name: str, now_ns: int) -> None:
+    def _mark_answered(self, name: str, now_ns: int) -> None:
         """Remove one agent from the pending ones; after the last one enter the next phase, or end the run with all problems."""
         self._pending.discard(name)
         if self._pending:
             return
         for remark, names in self._remarks.items():
-            self._log(f"{run_problems.named(tuple(names))}: {remark}")
+            self._log(f"{run_problems.agent_names(tuple(names))}: {remark}")
         self._remarks.clear()
         if self.state is RunState.GATHER:
             self._hellos = {agent: member.hello for agent, member in self._roster.members()}
@@ -545,7 +549,7 @@ class Session:
         query = self._wait_query
         if self.state is RunState.RUN:
             if self._pending and now_ns > self._deadline_ns:
-                self._break(now_ns, *run_problems.late(self._pending, "did not confirm the start"))
+                self._break(now_ns, *run_problems.late_answers(self._pending, "did not confirm the start"))
             elif query is not None and now_ns > query.deadline_ns:
                 self._conclude(query, now_ns)
             elif query is None and now_ns - self._moved_ns > self._settings.stall_timeout_ns:
@@ -561,7 +565,7 @@ class Session:
             case RunState.ASSIGN | RunState.PAIR | RunState.CONNECT | RunState.ARM:
                 self._break(now_ns, *run_problems.out_of_time(self.state, self._pending))
             case RunState.COLLECT | RunState.ABORTING:
-                names = run_problems.named(tuple(sorted(self._pending)))
+                names = run_problems.agent_names(tuple(sorted(self._pending)))
                 self.reason = self.reason or f"{names} did not transfer all records in time"
                 self._end(RunEvent.GAVE_UP, now_ns)
             case RunState.RUN | RunState.DONE | RunState.ABORTED:
@@ -599,7 +603,7 @@ class Session:
             self._log(f"{quiet}, but {finding.text}; continuing to wait")
             self._moved_ns = now_ns
             return
-        self._break(now_ns, run_problems.stalled(quiet, finding.text))
+        self._break(now_ns, run_problems.stall_problem(quiet, finding.text))
 
     # ---- output
 
@@ -611,6 +615,6 @@ class Session:
     def _log(self, text: str) -> None:
         self._actions.append(LogLine(text))
 
-    def _taken(self) -> tuple[Action, ...]:
+    def _take_actions(self) -> tuple[Action, ...]:
         actions, self._actions = tuple(self._actions), []
         return actions

@@ -1,4 +1,4 @@
-"""What a session needs in addition to the plan: its address, the agents that may join, and its timeouts.
+"""The settings of a session, in addition to the plan: its address, the agents that may join, and its timeouts.
 
 Every timeout of a session is here, with the reason for its default.
 """

@@ -43,7 +43,7 @@ def _on_one_machine(
         sharers = tuple(
             other for other, other_cores in owners.items() if other != name and own_cores & other_cores
         )
-        placed[name] = _placed(assignments[name], sharers=sharers, contended=bool(sharers))
+        placed[name] = _with_threads(assignments[name], sharers=sharers, contended=bool(sharers))
     usable = {name: set(hosts[name].core_ids) for name in assignments if name not in owners}
     for names in _overlapping(usable):
         common = set.intersection(*(usable[name] for name in names)) - named_cores
@@ -64,7 +64,7 @@ def _in_one_list(
     placed = {}
     for name, assignment in assignments.items():
         sharers = tuple(other for other in assignments if other != name)
-        placed[name] = _placed(
+        placed[name] = _with_threads(
             assignment,
             first=first,
             total=total,
@@ -77,7 +77,7 @@ def _in_one_list(
     return placed
 
 
-def _placed(assignment: Assignment, **changes: Any) -> Assignment:
+def _with_threads(assignment: Assignment, **changes: Any) -> Assignment:
     return replace(assignment, threads=replace(assignment.threads, **changes))
 
 

@@ -9,7 +9,7 @@ A spool is a directory:
     ended.json   how the session ended, once it has
     reserve      disk space reserved for the tables that are made of all this
 
-Nothing is flushed to disk before the end: a killed process loses nothing that it had written, a power cut loses what
+The files are not flushed to disk before the end: a killed process loses nothing that it had written, a power cut loses what
 the kernel had not written yet. A spool that a crash cut off within a record is read up to there.
 """
 
@@ -171,7 +171,7 @@ class RunSpool:
             free_reserve(self._directory)
             _write_whole(self._directory / _ENDED_FILE, json.dumps(_ENDED.write(_Ended(state, reason))))
 
-    def kept(self, agents: int) -> SpooledOps:
+    def spooled_ops(self, agents: int) -> SpooledOps:
         """Return the op records kept of `agents` agents."""
         return SpooledOps(self._directory, self.iterations_each, agents)
 

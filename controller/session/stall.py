@@ -140,13 +140,13 @@ class _Stall:
         if wait.kind == WaitKind.LANE:
             return _Step(wait, None, _Blame.PEER)
         if wait.kind == WaitKind.DEPENDENCY:
-            target = self._unfinished(_Key(wait.rank, wait.blocking_op, wait.iteration))
+            target = self._blocking_key(_Key(wait.rank, wait.blocking_op, wait.iteration))
             return _Step(wait, target, _Blame.PEER)
         target = self._peer_op(wait)
         silent = self._agent_of(wait.peer_rank) in self._silent
         return _Step(wait, target, _Blame.SILENT_AGENT if silent else _Blame.PEER)
 
-    def _unfinished(self, key: _Key) -> _Key | None:
+    def _blocking_key(self, key: _Key) -> _Key | None:
         """Return the op itself if it is unfinished, else what its rank still waits for in an earlier iteration; else None."""
         if key in self._waits:
             return key
@@ -168,7 +168,7 @@ class _Stall:
         matches = np.flatnonzero(is_counterpart)
         if not len(matches):
             return None
-        return self._unfinished(_Key(wait.peer_rank, int(ops.op[begin + matches[0]]), wait.iteration))
+        return self._blocking_key(_Key(wait.peer_rank, int(ops.op[begin + matches[0]]), wait.iteration))
 
     def _row(self, key: _Key) -> int | None:
         ops: PlannedOps = self._tables.ops

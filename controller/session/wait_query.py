@@ -1,4 +1,4 @@
-"""One query to all agents for what their ops wait for: which answers are missing, and the answers that came."""
+"""One query to all agents for the waits of their ops: which answers are missing, and the answers that came."""
 
 from __future__ import annotations
 

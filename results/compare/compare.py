@@ -287,7 +287,7 @@ def _time_line(
 
 
 def _is_identical(a: Side, b: Side, of: Times) -> bool:
-    """Return whether both sides have equal times in virtual time, where nothing is random."""
+    """Return whether both sides have equal times in virtual time, without any randomness."""
     return len(a.runs) == len(b.runs) and all(
         run_a.virtual and run_b.virtual and np.array_equal(of(run_a), of(run_b))
         for run_a, run_b in zip(a.runs, b.runs, strict=True)
@@ -366,7 +366,7 @@ def _own_increase(a: Side, b: Side) -> tuple[float, str]:
     """Return how much longer an iteration of B is at most because of the emulator, in ns, and the cause; "" if there is
     none.
 
-    Causes are lateness that grew, needless retransmissions by our timer while nothing was lost, and packets that we lost
+    Causes are lateness that grew, needless retransmissions by our timer without a loss, and packets that we lost
     ourselves, whose cost has no bound.
     """
     figures = mean_figures(a), mean_figures(b)
@@ -414,8 +414,8 @@ def _again_ns(side: Side) -> float:
     return float(np.mean([math.inf if run.again_ns is None else run.again_ns for run in side.runs]))
 
 
-def _most(found: list[Shift], *, better: bool) -> tuple[Shift, ...]:
+def _most(shifts: list[Shift], *, better: bool) -> tuple[Shift, ...]:
     """Return the largest shifts: longer times, or shorter ones if `better`."""
     sign = -1 if better else 1
-    directed_shifts = [shift for shift in found if sign * shift.added_ns > 0]
+    directed_shifts = [shift for shift in shifts if sign * shift.added_ns > 0]
     return tuple(sorted(directed_shifts, key=lambda shift: -sign * shift.added_ns)[:MOST_LISTED])

@@ -25,7 +25,7 @@ from etloop.results.verdict.evaluation import aggregate
 JCT: Final = "jct_ns"
 """The job's time per iteration (`iterations`) without warm-up, as it is tested."""
 P99: Final = "jct_ns_p99"
-"""Its 99th percentile over the iterations of a run."""
+"""The 99th percentile of the time over the iterations of a run."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

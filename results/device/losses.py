@@ -158,23 +158,23 @@ def reconcile_losses(inputs: LossInput) -> LossSummary:
     sent = _sent_rows(inputs)
     drops = device_drops(inputs.device)
     overload = (inputs.device or {}).get(SOFT_SWITCH.device_counters[0])
-    device = (*drops, *(() if overload is None else (_lost(SOFT_SWITCH, overload),)))
+    device = (*drops, *(() if overload is None else (_loss_row(SOFT_SWITCH, overload),)))
     own_rows = tuple(
-        _lost(
+        _loss_row(
             figure,
             -inputs.ports[_OWN[figure.name]] if figure is _REPEATED else inputs.ports[_OWN[figure.name]],
         )
         for figure in OWN_FIGURES
         if figure is not _NEVER_SENT
     )
-    own_rows += (_lost(_NEVER_SENT, -inputs.never_sent),)
+    own_rows += (_loss_row(_NEVER_SENT, -inputs.never_sent),)
     missing = sent[-1].packets
     dropped = dropped_by_device(inputs.device)
     unexplained = None
     if missing is not None and dropped is not None:
         unexplained = missing - dropped - (overload or 0) - sum(row.packets or 0 for row in own_rows)
     return LossSummary(
-        rows=(*sent, *device, *own_rows, _lost(UNEXPLAINED, unexplained)),
+        rows=(*sent, *device, *own_rows, _loss_row(UNEXPLAINED, unexplained)),
         dropped_packets=dropped,
         unexplained_packets=unexplained,
         has_others_traffic=inputs.has_others_traffic,
@@ -197,7 +197,7 @@ def _why(inputs: LossInput, is_counted: bool) -> str:
 _REPEATED, _NEVER_SENT = OWN_FIGURES[-2:]
 
 
-def _lost(figure: LossFigure, packets: int | None) -> LossRow:
+def _loss_row(figure: LossFigure, packets: int | None) -> LossRow:
     """Return a row that has only a loss."""
     return LossRow(figure.name, figure.counted_by, None, None, packets)
 
@@ -251,9 +251,9 @@ def _sent_row(figure: LossFigure, sent: int | None, received: int | None) -> Los
     return LossRow(figure.name, figure.counted_by, sent, received, missing)
 
 
-def _sum(one: int | None, other: int | None) -> int | None:
+def _sum(first: int | None, second: int | None) -> int | None:
     """Return the sum; None if either is unknown."""
-    return None if one is None or other is None else one + other
+    return None if first is None or second is None else first + second
 
 
 def _remainder(whole: int | None, parts: Sequence[int | None]) -> int | None:
@@ -285,7 +285,7 @@ def _unknown(summary: Summary, flow_rows: int, backends: Sequence[str]) -> str:
 
 
 def _has_others_traffic(summary: Summary) -> bool:
-    """Return whether the device may carry other traffic: only a soft switch of the lab carries nothing but the run."""
+    """Return whether the device may carry other traffic: only a soft switch of the lab carries the run alone."""
     return summary.dut is not None and any(
         source.reader != SOFT_SWITCH_READER for source in summary.dut.sources
     )

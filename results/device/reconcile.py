@@ -159,12 +159,12 @@ def _agent_counts(
 
 
 def _share(
-    difference: int | None, ours: int | None, more_bytes: int | None, our_bytes: int | None
+    difference: int | None, agent_count: int | None, more_bytes: int | None, agent_bytes: int | None
 ) -> float | None:
     """Return the largest difference relative to the agent's count, without sign; None if none can be computed."""
     shares = [
         abs(more) / reference if reference else (0.0 if more == 0 else 1.0)
-        for more, reference in ((difference, ours), (more_bytes, our_bytes))
+        for more, reference in ((difference, agent_count), (more_bytes, agent_bytes))
         if more is not None and reference is not None
     ]
     return max(shares, default=None)

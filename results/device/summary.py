@@ -116,7 +116,7 @@ def device_results(
     ports = device_ports(sources, used)
     rows = reconcile(reported, ports, counted.tolerance_per_million)
     marked_kinds = {expected.kind for expected in basis.classes} - {PacketKind.DATA}
-    received = _received(frames, plan, marked_kinds)
+    received = _received_classes(frames, plan, marked_kinds)
     if not marked_kinds <= {PacketKind.NOTIFICATIONS}:
         # Queue pairs send over all planes of a card and count packets by kind for all planes together.
         received = tuple(port for port in received if not _port_facts(basis, port.port).is_plane)
@@ -184,7 +184,7 @@ def _agent_ports(ports: Frame, basis: DeviceBasis) -> tuple[AgentPort, ...]:
     return tuple(counted_ports)
 
 
-def _received(
+def _received_classes(
     frames: Mapping[str, Frame], plan: PlanTables, apart: AbstractSet[PacketKind]
 ) -> tuple[ReceivedClasses, ...]:
     """Return the packets that every port received, by kind. Kinds that are not `apart` count as data.

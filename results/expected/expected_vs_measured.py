@@ -1,6 +1,6 @@
 """A measured run next to the expected ones: `ideal`, `twin` and `measured`, for the job and every kind of collective.
 
-Decides which figures are compared, also if nothing was measured, and why a comparison is degraded. The caller decides how
+Decides which figures are compared, also without measurements, and why a comparison is degraded. The caller decides how
 the expected runs are obtained (`contract.run.ExpectedRun`); docs/metrics.md derives the figures.
 """
 

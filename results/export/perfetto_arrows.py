@@ -37,7 +37,7 @@ class Slice(NamedTuple):
 def arrows(inputs: KpiInput, slice_of: Callable[[int], Slice]) -> Iterator[Event]:
     """Yield both ends of every arrow."""
     began, completed = begin_ns(inputs.frames["ops"]), inputs.column("ops", "completed_ns")
-    connections = itertools.islice(_joined(inputs), MOST_ARROWS)
+    connections = itertools.islice(_join_arrows(inputs), MOST_ARROWS)
     for number, (name, source, target) in enumerate(connections, start=1):
         from_ns, to_ns = began[source] + _INSIDE_NS, completed[target] - _INSIDE_NS
         inside = from_ns < completed[source] and to_ns > began[target]
@@ -54,7 +54,7 @@ def arrows(inputs: KpiInput, slice_of: Callable[[int], Slice]) -> Iterator[Event
                 )
 
 
-def _joined(inputs: KpiInput) -> Iterator[tuple[str, int, int]]:
+def _join_arrows(inputs: KpiInput) -> Iterator[tuple[str, int, int]]:
     """Yield the label of each arrow, and the rows of ops that it starts and ends at."""
     group = collective_of_ops(inputs)
     ops = inputs.frames["ops"].columns

@@ -1,6 +1,6 @@
 """The section of report.html on several jobs and background; empty for a run of one job.
 
-Decides its wording, and what is drawn: bus bandwidth of collectives by round, completion times alone and together.
+Decides its wording, and the drawings: bus bandwidth of collectives by round, completion times alone and together.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _series(frame: Frame, usable: NDArray[np.bool_]) -> Iterator[tuple[str, str,
     columns = frame.columns
     usable = usable & (columns["complete"] == 1)
     keys = list(zip(columns["job"], columns["kind"], columns["phase"], strict=True))
-    # A pair of send and receive is no collective; flows and goodput show its bandwidth.
+    # A pair of send and receive is not a collective; flows and goodput show its bandwidth.
     pair = CONVENTIONS[SEND_RECV].name
     series_keys = [
         key

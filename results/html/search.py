@@ -1,4 +1,4 @@
-"""The page of a search: the furthest value that passes for each combination of settings, the trials, and what failed
+"""The page of a search: the furthest value that passes for each combination of settings, the trials, and the failures
 beyond it.
 
 Decides order, wording and limits. Templates escape everything that a file named.

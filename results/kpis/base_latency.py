@@ -61,10 +61,10 @@ def with_measured_base(
             least_ns[pair] = min(round_trip_ns, least_ns.get(pair, round_trip_ns))
     if not least_ns:
         return basis
-    return replace(basis, lone_network=_measured(network, least_ns))
+    return replace(basis, lone_network=_with_least_latencies(network, least_ns))
 
 
-def _measured(network: LoneNetwork, least_ns: Mapping[tuple[int, int], int]) -> LoneNetwork:
+def _with_least_latencies(network: LoneNetwork, least_ns: Mapping[tuple[int, int], int]) -> LoneNetwork:
     """Return the network with one-way latencies from the least round trips; -1 for pairs without one."""
     sent_ns: dict[tuple[int, int], float] = {}
     latency_ns = []

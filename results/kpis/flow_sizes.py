@@ -55,7 +55,7 @@ def flow_sizes(inputs: KpiInput) -> FlowSizes | None:
     ops, is_counted = inputs.plan.ops, mark_counted_ops(inputs.plan)
     sends = is_counted & (ops.kind == OpCode.SEND) & (ops.wire_tx_bytes > 0)
     planned_bytes = np.repeat(ops.message_bytes[sends], inputs.plan.iterations)
-    completed_flows = _completed(inputs)
+    completed_flows = _complete_flows(inputs)
     network = inputs.lone_network
     alone_ns = np.full(len(completed_flows.size_bytes), np.nan)
     if network is not None:
@@ -151,7 +151,7 @@ class _Completed:
     dst: NDArray[np.int64]
 
 
-def _completed(inputs: KpiInput) -> _Completed:
+def _complete_flows(inputs: KpiInput) -> _Completed:
     """Return the flows with a record at both ends."""
     received, sent = send_of_receive(inputs.frames["ops"])
     crosses_device = sent >= 0

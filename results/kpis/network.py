@@ -41,7 +41,7 @@ def transport_figures(inputs: KpiInput, connections: Frame) -> Iterator[tuple[st
         return NO_COUNTERS if silent else value / whole if whole > 0 else without
 
     yield "tx_packets", NO_COUNTERS if silent else sent
-    lost = _lost(inputs, connections)
+    lost = _lost_packets(inputs, connections)
     yield "lost_packets", lost
     yield (
         "lost_share",
@@ -80,7 +80,7 @@ def _losses_of_every_kind(inputs: KpiInput) -> Iterator[tuple[str, Value]]:
     yield "unexplained_packets", (losses.why or NO_COUNTERS) if unexplained is None else float(unexplained)
 
 
-def _lost(inputs: KpiInput, connections: Frame) -> Value:
+def _lost_packets(inputs: KpiInput, connections: Frame) -> Value:
     """Return the lost packets of connections that both ends counted, without those lost at our own ends or on purpose."""
     if not connections.rows:
         return "no connection was counted at both ends"
@@ -94,7 +94,7 @@ def _lost(inputs: KpiInput, connections: Frame) -> Value:
         + min(counts["rx_icrc_encapsulated"], counts["injected_bad_icrcs"])
         - counts["injected_duplicates"]
     )
-    # Overflows also count datagrams that are no requests, so a run without losses could come out below 0.
+    # Overflows also count datagrams that are not requests, so a run without losses could come out below 0.
     return max(missing - own_losses, 0.0)
 
 

@@ -21,7 +21,7 @@ from etloop.results.verdict.weakness import OwnShare
 
 
 def own_share(inputs: KpiInput, figures: dict[str, float | None]) -> OwnShare:
-    """Return the upper bounds of what our lateness, our timers and our buffers explain of a run."""
+    """Return the upper bounds of the part of a run that our lateness, our timers and our buffers explain."""
     summary = inputs.summary
     iterations = summary.job.per_iteration
     late = _late_by_iteration(inputs)

@@ -125,7 +125,7 @@ def group_ops(tables: PlanTables) -> PlannedGroups:
     member_counts = np.array([len(members) for _, members in tables.communicators] or [0], np.int64)
     kind = np.where(pair, SEND_RECV, ops.collective[first_op]).astype(np.int64)
     communicator = np.where(pair, -1, unique[:, 1])
-    recorded_ns, recorded_ranks = _recorded(tables.baselines, unique)
+    recorded_ns, recorded_ranks = _recorded_baselines(tables.baselines, unique)
     return PlannedGroups(
         group_of_op=group_of_op,
         kind_of_op=ops.kind,
@@ -144,7 +144,7 @@ def group_ops(tables: PlanTables) -> PlannedGroups:
     )
 
 
-def _recorded(
+def _recorded_baselines(
     baselines: RecordedBaselines | None, identity: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the baseline of each group (-1 if none) and the number of ranks with a recorded time; rows of `identity` are

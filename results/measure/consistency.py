@@ -1,7 +1,7 @@
 """Consistency checks of a run: all planned ops completed, every byte took its planned path, every record belongs to
 the plan.
 
-Decides pass or fail and words the first mismatches; does not judge speed.
+Decides pass or fail and words the first mismatches; does not evaluate speed.
 """
 
 from __future__ import annotations
@@ -86,11 +86,13 @@ class ConsistencyTally:
         return (
             _agents_complete(outcome, ended),
             _check("all_ops_completed", absent.checked, absent.count, absent.examples, ended),
-            _known("op_records_known", self._recorded, unknown, self._repeated, _REFUSED_OPS),
+            _acceptance_check("op_records_known", self._recorded, unknown, self._repeated, _REFUSED_OPS),
             _check("times_in_order", times.checked, times.count, times.examples),
             _check("op_bytes_as_planned", sizes.checked, sizes.count, sizes.examples),
             _plan_consistent(tables),
-            _known("flow_records_known", len(flows.records), flows.unknown, flows.repeated, _REFUSED_FLOWS),
+            _acceptance_check(
+                "flow_records_known", len(flows.records), flows.unknown, flows.repeated, _REFUSED_FLOWS
+            ),
             _connection_bytes(tables, flows, ended),
             _received_was_sent(outcome, tables, flows, ended),
         )
@@ -152,7 +154,9 @@ def _agents_complete(outcome: RunOutcome, ended: bool) -> ConsistencyCheck:
     )
 
 
-def _known(name: str, kept: int, unknown: int, repeated: int, words: tuple[str, str]) -> ConsistencyCheck:
+def _acceptance_check(
+    name: str, kept: int, unknown: int, repeated: int, words: tuple[str, str]
+) -> ConsistencyCheck:
     """Return the check that no record was refused; `words` describe unknown and repeated records."""
     counts = (unknown, repeated)
     examples = [f"{count} {word}" for count, word in zip(counts, words, strict=True) if count]

@@ -126,7 +126,7 @@ def match_ops(outcome: RunOutcome, tables: PlanTables, *, own: bool = False) -> 
     `own`: the caller owns the records, so that their times may be changed in place.
     """
     parts = [_agent_ops(records, outcome.start_ns, tables, own=own) for records in outcome.agents]
-    # Avoid a copy for a single agent: a block of ops is what takes memory here.
+    # Avoid a copy for a single agent: a block of ops takes most of the memory here.
     record_parts = [part[0] for part in parts if len(part[0])] or [np.empty(0, OP_RECORD)]
     records = record_parts[0] if len(record_parts) == 1 else np.concatenate(record_parts)
     has_first_tx = np.concatenate([part[1] for part in parts] or [np.empty(0, np.bool_)])

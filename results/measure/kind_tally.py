@@ -85,23 +85,23 @@ class KindTally:
         """Return every kind with a recorded collective."""
         return tuple(self._kind(*key, self._kinds[key]) for key in sorted(self._kinds))
 
-    def _kind(self, kind: int, algorithm: int, ranks: int, found: _Kind) -> KindSummary:
-        time, skew = found.time, found.skew
+    def _kind(self, kind: int, algorithm: int, ranks: int, tally: _Kind) -> KindSummary:
+        time, skew = tally.time, tally.skew
         factor = float(bus_factor(np.array([kind]), np.array([ranks]))[0])
-        algbw = _rate(found.size_bytes, time.total)
-        joined_algbw = _rate(found.size_bytes, time.total - skew.total)
+        algbw = _rate(tally.size_bytes, time.total)
+        joined_algbw = _rate(tally.size_bytes, time.total - skew.total)
         measured = time.count > 0
         return KindSummary(
             kind=CONVENTIONS[kind].name,
             algorithm=self._tables.algorithms[algorithm] if algorithm >= 0 else "",
             ranks=ranks,
             count=time.count,
-            incomplete=found.incomplete,
-            size_bytes=found.size_bytes,
-            sent_bytes=found.sent_bytes,
-            fabric_bytes=found.fabric_bytes,
-            fabric_share=found.fabric_bytes / found.sent_bytes if found.sent_bytes else None,
-            messages=found.messages,
+            incomplete=tally.incomplete,
+            size_bytes=tally.size_bytes,
+            sent_bytes=tally.sent_bytes,
+            fabric_bytes=tally.fabric_bytes,
+            fabric_share=tally.fabric_bytes / tally.sent_bytes if tally.sent_bytes else None,
+            messages=tally.messages,
             time_min_ns=time.least if measured else None,
             time_avg_ns=time.total // time.count if measured else None,
             time_p50_ns=time.percentile(50) if measured else None,

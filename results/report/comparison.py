@@ -275,11 +275,16 @@ def contribution_tables(comparison: Comparison) -> tuple[Table, ...]:
 
 
 def _shift_table(title: str, name: str, shifts: Sequence[Shift]) -> Table:
-    columns = (Column("what", name), _A_TIME, _B_TIME, Column("added_ns", "added", Unit.NUMBER, value=_added))
+    columns = (
+        Column("what", name),
+        _A_TIME,
+        _B_TIME,
+        Column("added_ns", "added", Unit.NUMBER, value=_addition_text),
+    )
     return table_of("", title, columns, shifts)
 
 
-def _added(shift: Shift) -> str:
+def _addition_text(shift: Shift) -> str:
     return f"{'+' if shift.added_ns > 0 else '-'}{time_words(abs(shift.added_ns))}"
 
 

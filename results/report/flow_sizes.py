@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from etloop.results.schema.flow_sizes import FlowSizeRow, FlowSizes
 
 
-def _completed(row: FlowSizeRow) -> str:
+def _completion_text(row: FlowSizeRow) -> str:
     return str(row.completed) if row.completed == row.planned else f"{row.completed} of {row.planned}"
 
 
 _COLUMNS: Final = (
-    Column("completed", "flows", Unit.NUMBER, value=_completed),
+    Column("completed", "flows", Unit.NUMBER, value=_completion_text),
     Column("fct_p50_ns", "p50", Unit.TIME, "completion"),
     Column("fct_p99_ns", "p99", Unit.TIME, "completion"),
     Column("alone_p50_ns", "p50", Unit.TIME, "alone"),

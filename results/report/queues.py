@@ -81,7 +81,7 @@ def queue_table(frame: Frame | None, most_rows: int, colours: Mapping[str, int] 
     cells = []
     for row in rows.tolist():
         peer = str(frame.columns["peer"][row] or "-")
-        counts = (_known(columns[column.id][row], column.id in _SIGNS) for column in _COUNTER_COLUMNS)
+        counts = (_count_value(columns[column.id][row], column.id in _SIGNS) for column in _COUNTER_COLUMNS)
         cells.append((place[row], Cell(peer, colour=(colours or {}).get(peer)), f"{cos[row]:.0f}", *counts))
     notes = (f"{idle} of the queues not shown are of idle links between switches.",) if idle else ()
     return Table("queues-table", title, _QUEUE_COLUMNS, tuple(cells), notes, all_rows_in="switches.parquet")
@@ -120,14 +120,14 @@ def port_table(frame: Frame, colours: Mapping[str, int]) -> Table:
     for row in range(frame.rows):
         name = str(columns["port"][row] or f"port {int(columns['port_index'][row].item())}")
         name = name if "/" in name else f"{columns['agent'][row]}/{name}"
-        counts = (_known(columns[column.id][row]) for column in _PORT_COLUMNS[1:])
+        counts = (_count_value(columns[column.id][row]) for column in _PORT_COLUMNS[1:])
         rows.append((Cell(name, colour=colours.get(name)), *counts))
     rows.sort(key=lambda cells: natural(str(cells[0].value)) if isinstance(cells[0], Cell) else ())
     title = "Ports of the agents, as they counted"
     return Table("ports-table", title, _PORT_COLUMNS, tuple(rows), all_rows_in="ports.parquet")
 
 
-def _known(value: object, is_sign: bool = False) -> Value:
+def _count_value(value: object, is_sign: bool = False) -> Value:
     """Return a count; None if it is not known, strong if it is a sign of congestion."""
     number = float(np.asarray(value).item())
     if np.isnan(number):

@@ -79,7 +79,7 @@ class SideRecord:
     path: str
     runs: int
     iterations: int
-    """Of all runs, without warm-up."""
+    """Iterations of all runs, without warm-up."""
     basis: Basis
     left_out: tuple[str, ...]
     doubts: tuple[str, ...]

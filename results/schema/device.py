@@ -19,7 +19,7 @@ class Agreement(StrEnum):
 
     EXACT = "exact"
     WITHIN = "within"
-    """They differ by at most the tolerance."""
+    """The counts differ by at most the tolerance."""
     BEYOND = "beyond"
     UNKNOWN = "unknown"
     """One of the two was not counted; `why` names it."""
@@ -47,7 +47,7 @@ class ReconciledPort:
     """The larger of both differences divided by the agent's count, without sign."""
     agreement: Agreement
     why: str
-    """Which count is missing, or what else the difference may contain; "" otherwise."""
+    """The missing count, or other traffic that the difference may contain; "" otherwise."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The shape of kpis.json: the key figures of a run by which a device is judged, each with its unit or why it is absent.
+"""The shape of kpis.json: the key figures of a run by which a device is evaluated, each with its unit or why it is absent.
 
 This is the only list of them: conditions of a verdict may use no other names, and a test compares docs/metrics.md with
 it. Formulas are in `results/kpis/job.py`, `network.py` and `rates.py`.
@@ -190,8 +190,8 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class KpiBasis:
-    """Inputs of the figures in addition to the run's own tables; stored so that a run can be judged again from its
-    directory alone."""
+    """Inputs of the figures in addition to the run's own tables; stored so that the verdict of a run can be
+    decided again from its directory alone."""
 
     port_bps: dict[str, int]
     """Link speed by `AGENT/PORT`, as the rig states it."""

@@ -85,7 +85,7 @@ class WorkloadSummary:
     choices: tuple[PlannedChoice, ...]
     """How the collectives were carried out, and why."""
     digest: str
-    """Digest of what the traces ask for, before scaling: equal for equal communication, whatever the files are called."""
+    """Digest of the communication in the traces, before scaling: equal for equal communication, whatever the files are called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class IterationSummary:
 
     iteration: int
     start_ns: int
-    """Its first issue, which may be earlier than the end of the previous iteration."""
+    """Time of the first issue, which may be earlier than the end of the previous iteration."""
     end_ns: int
     jct_ns: int
     """From the end of the previous iteration; for the first one from the start of the run (`iterations`)."""

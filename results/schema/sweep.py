@@ -120,7 +120,7 @@ class TrialRecord:
     reason: str
     """The first condition that failed, or why a run ended early; "" if all passed."""
     figures: dict[str, float]
-    """Those of `TRIAL_FIGURES` that exist, of its last run."""
+    """The `TRIAL_FIGURES` that exist, from its last run."""
     findings: tuple[str, ...] = ()
     """As those of a `RunRecord`, of its last run."""
 

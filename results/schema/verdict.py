@@ -33,7 +33,7 @@ class RunResult(StrEnum):
     INCONCLUSIVE = "inconclusive"
     FAIL = "fail"
     BROKEN = "broken"
-    """It ended early, or a consistency check failed."""
+    """The run ended early, or a consistency check failed."""
 
     @property
     def exit_code(self) -> ExitCode:

@@ -48,7 +48,7 @@ _BROKEN: Final = (
     *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, RuntimeError, ValueError),
     *(OverflowError, IndexError, OSError),
 )
-"""Exceptions that `zipfile` raises for bytes that are no archive, or a damaged one."""
+"""Exceptions that `zipfile` raises for bytes that are not an archive, or a damaged one."""
 _PACK_AGAIN: Final = "have it packed again with etloop bundle, and copied whole"
 
 
@@ -177,7 +177,7 @@ class CaseArchive:
 def open_archive(path: Path, label: str = "") -> Iterator[CaseArchive]:
     """Open an archive and check its list of members; `label` names it in messages instead of the path.
 
-    Raises `ConfigError` if it is no archive, or one that is refused.
+    Raises `ConfigError` if it is not an archive, or one that is refused.
     """
     label = label or str(path)
     try:

@@ -84,7 +84,7 @@ class RunArtifacts:
 def write_run(
     run_dir: Path, now: RunArtifacts, before: RunArtifacts | None = None, left_out: Sequence[str] = ()
 ) -> None:
-    """Update a run directory from the files of `before` to those of `now`; None: nothing was written before.
+    """Update a run directory from the files of `before` to those of `now`; None: the directory is new.
 
     `left_out`: patterns of the names of files that are not written.
 

@@ -127,7 +127,7 @@ class _Evaluation:
             if frame is None:
                 return inside
             if name in frame.columns:
-                return Outcome(_scaled(frame, name), inside.table, np.arange(frame.rows))
+                return Outcome(_scale(frame, name), inside.table, np.arange(frame.rows))
         if name in self._results.words:
             return Outcome(np.array(self._results.words[name], object))
         figure = self._results.figures.get(name)
@@ -149,7 +149,7 @@ class _Evaluation:
             selection = self.of(node.where, Outcome(np.empty(0), node.table, rows))
             rows = rows[np.broadcast_to(selection.values, rows.shape) == 1]
             missing = selection.missing
-        values = _scaled(frame, node.column)[rows] if node.column else np.ones(len(rows), np.int8)
+        values = _scale(frame, node.column)[rows] if node.column else np.ones(len(rows), np.int8)
         return Outcome(values, node.table, rows, missing)
 
     def _call(self, node: Call, inside: Outcome | None) -> Outcome:
@@ -187,7 +187,7 @@ class _Evaluation:
         return Outcome(values, column.table, column.rows, missing)
 
 
-def _scaled(frame: Frame, name: str) -> NDArray[np.generic]:
+def _scale(frame: Frame, name: str) -> NDArray[np.generic]:
     values = frame.columns[name]
     factor = COLUMN_UNITS.get(frame.units[name], (Dimension.PURE, 1.0))[1]
     return values * factor if factor != 1.0 else values  # type: ignore[operator]

@@ -134,7 +134,7 @@ def nature_of_figure(name: str) -> Nature:
 
 
 def column_nature(table: str, column: str, unit: str = "") -> Nature:
-    """Return the nature of a column. In tables of times, columns that are no times count as planned values (`Nature.OWN`)."""
+    """Return the nature of a column. In tables of times, columns that are not times count as planned values (`Nature.OWN`)."""
     if column in SENT_AGAIN or column in _AFTER_SILENCE:
         return Nature.TIME
     nature = TABLE_NATURES[table]

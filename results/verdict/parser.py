@@ -1,7 +1,8 @@
 """Reads a condition on the results of a run: `lost_share <= 10ppm`, `switches[cos == 3].queue_dropped_packets == 0`.
 
-Decides the grammar and what is refused before a run: unknown names, numbers without their unit, comparisons of unlike
-things, columns of different rows. Only the resulting tree is evaluated, never the text. docs/verdict.md describes the language.
+Decides the grammar and the mistakes that are refused before a run: unknown names, numbers without their unit, comparisons of
+unlike things, columns of different rows. Only the resulting tree is evaluated, never the text. docs/verdict.md describes the
+language.
 
     condition  := conjunct ("or" conjunct)*            sum    := product (("+" | "-") product)*
     conjunct   := negation ("and" negation)*           product:= signed (("*" | "/") signed)*
@@ -207,9 +208,9 @@ class _Reader:
         return Binary(Span(left.span.first, right.span.end), sign, left, right)
 
     def _sum(self) -> Node:
-        return self._chain(("+", "-"), lambda: self._chain(("*", "/"), self._signed))
+        return self._chain(("+", "-"), lambda: self._chain(("*", "/"), self._parse_signed))
 
-    def _signed(self) -> Node:
+    def _parse_signed(self) -> Node:
         if not self._is("-"):
             return self._atom()
         minus = self._take()
@@ -230,7 +231,7 @@ class _Reader:
                 self._expect(")")
                 return tree
             case "name", name:
-                return self._named(token, name)
+                return self._parse_name(token, name)
             case _:
                 actual = repr(token.text) if token.text else "the end"
                 remedy = "write a figure, a table's column, a number or a text"
@@ -238,7 +239,7 @@ class _Reader:
                     token.span.first, f"expected something to judge, found {actual}", remedy
                 )
 
-    def _named(self, token: _Token, name: str) -> Node:
+    def _parse_name(self, token: _Token, name: str) -> Node:
         if self._is("("):
             self._take()
             argument = self.condition()

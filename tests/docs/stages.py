@@ -59,7 +59,7 @@ PASS_OR_MISSED: Final = (0, 30)
 VERDICTS: Final = (0, 20, 30)
 _HOWEVER_SLOW: Final = Step(change={"lab up": "lab up --allow-overcommit"})
 """Other tests run beside this one, and a lab promises no more than it measured as it came up."""
-_SMALL: Final = Step(change={"etloop bench": "etloop bench turnaround --small"})
+_SMALL: Final = Step(change={"etloop bench": "etloop bench wire --small --backend udp --queue-pairs 1"})
 """One bench of four for a moment; tests/bench runs them all."""
 
 NAMES: Final = "echo 127.0.0.1 localhost rack-broker > hosts; mount --bind hosts /etc/hosts\n"
@@ -171,7 +171,9 @@ STAGES: Final = {
                 change={"etloop bench": "etloop bench --small --backend udp --queue-pairs 1"}
             ),
             "etloop bench wire --backend": Step(change={"etloop bench": "etloop bench --small"}),
-            "etloop bench wire --kind": Step(change={"etloop bench": "etloop bench --small"}),
+            "etloop bench wire --kind": Step(
+                change={"etloop bench": "etloop bench --small --backend packet --queue-pairs 1"}
+            ),
             "etloop bench --json": _SMALL,
             "etloop bench pacing --realtime  ": Step(
                 change={"etloop bench": "etloop bench --small --backend udp"}
@@ -391,6 +393,7 @@ for glance in $(seq 200); do grep -q 'broker joined' controller.log && break; sl
             "etloop compare": Step(exits=VERDICTS),
             "etloop lab up": _HOWEVER_SLOW,
             "etloop run": Step(exits=VERDICTS),
+            "etloop sweep": Step(change={"--twin": "--twin --repeats 1"}),
         }
     ),
     "docs/start/lab.md": Stage(
@@ -411,7 +414,10 @@ for glance in $(seq 200); do grep -q 'broker joined' controller.log && break; sl
         directory="examples/flows",
         steps={
             "etloop lab up": _HOWEVER_SLOW,
-            "etloop sweep": Step(change={"--twin": "--twin --repeats 1"}),
+            "etloop sweep": Step(
+                before="sed -i 's/count: 600/count: 60/' scenario.yaml",
+                change={"--twin": "--twin --repeats 1"},
+            ),
         },
     ),
     "docs/serving.md": Stage(),

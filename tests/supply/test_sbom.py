@@ -71,14 +71,17 @@ def test_the_bill_of_this_environment_follows_the_schema_and_a_damaged_one_does_
     out = tmp_path / "sbom.cdx.json"
     written = write_sbom(sys.executable, out)
     assert written.returncode == 0, written.stderr
-    assert write_sbom("--check", out).stdout == "follows the schema\n"
     whole = json.loads(out.read_text())
     names = {one["name"] for one in whole["components"]}
     shipped = pins((ROOT / "locks" / "run.lock").read_text())
     assert {*MODULES, "numpy", "pyarrow"} <= names
     assert "pytest" not in names
     assert len(names) >= len(shipped)
-    out.write_text(json.dumps(whole | {"specVersion": 16}))
+    # The whole bill was checked as it was written, which takes seconds.
+    empty = whole | {"components": [], "dependencies": []}
+    out.write_text(json.dumps(empty))
+    assert write_sbom("--check", out).stdout == "follows the schema\n"
+    out.write_text(json.dumps(empty | {"specVersion": 16}))
     damaged = write_sbom("--check", out)
     assert damaged.returncode == 1
     assert "specVersion" in damaged.stdout

@@ -214,12 +214,14 @@ def _refuse_useless(section: Section, shaping: Shaping, pin: Pin) -> None:
             section.mistake(key, *first)
 
 
-def _blamed_key(pin: Pin, what: str) -> str:
-    """Return the key at which a mistake of a pin is reported. `what` is the text of the mistake."""
-    if "channels" in what:
+def _blamed_key(pin: Pin, mistake: str) -> str:
+    """Return the key at which a mistake of a pin is reported. `mistake` is the text of the mistake."""
+    if "channels" in mistake:
         return "channels"
     return (
-        "protocol" if pin.protocol not in (None, Protocol.SIMPLE) and "algorithm" not in what else "algorithm"
+        "protocol"
+        if pin.protocol not in (None, Protocol.SIMPLE) and "algorithm" not in mistake
+        else "algorithm"
     )
 
 

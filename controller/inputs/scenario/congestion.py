@@ -253,7 +253,7 @@ _PARAMETER_FORMS: Final[dict[Unit, ValueForm]] = {
 }
 
 
-def written(parameter: Parameter, value: float) -> str:
+def format_value(parameter: Parameter, value: float) -> str:
     """Format a value of a parameter with its unit, as scenarios write it."""
     if parameter.unit is Unit.RATIO:
         return f"{value:.6g}"
@@ -264,10 +264,10 @@ def _parser(parameter: Parameter) -> Callable[[str], Fraction]:
     def parse(text: str) -> Fraction:
         value = _READ[parameter.unit](text)
         if not Fraction(parameter.least) <= value <= Fraction(parameter.most):
-            least, most = written(parameter, parameter.least), written(parameter, parameter.most)
+            least, most = format_value(parameter, parameter.least), format_value(parameter, parameter.most)
             raise QuantityError(f'"{text}" is out of range', f"write a value from {least} to {most}")
         return value
 
-    least, most = (written(parameter, bound) for bound in (parameter.least, parameter.most))
+    least, most = (format_value(parameter, bound) for bound in (parameter.least, parameter.most))
     form = replace(_PARAMETER_FORMS[parameter.unit], limits=f"{least} to {most}")
     return FormedParser(parse, form)

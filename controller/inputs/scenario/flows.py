@@ -21,7 +21,7 @@ from etloop.controller.inputs.scenario.mapping import Mapping, PlacementRule
 MOST_FLOW_RANKS: Final = 1024
 """Hosts times processes."""
 MOST_FLOWS: Final = 1 << 16
-"""Of all senders together: the plan lists every one."""
+"""Most flows of all senders together: the plan lists every one."""
 USUAL_PROCESSES: Final = 8
 _HOSTS_MEANING: Final = "Hosts that send and receive; as many as the file names if left out."
 SHIPPED_SIZES: Final = ("web_search", "hadoop")
@@ -88,9 +88,9 @@ def read_flows(section: Section, directory: Path, seed: int) -> FlowsLoad:
     )
     most = max(MOST_FLOW_RANKS // processes, 2)
     if section.has("file"):
-        beside = [key for key in ("sizes", "rate", "count", "pattern", "seed") if section.has(key)]
-        if beside:
-            section.mistake(beside[0], "the file already lists every flow", "remove it, or remove file")
+        excess_keys = [key for key in ("sizes", "rate", "count", "pattern", "seed") if section.has(key)]
+        if excess_keys:
+            section.mistake(excess_keys[0], "the file already lists every flow", "remove it, or remove file")
         meaning = "File that lists every flow (CSV, or as ns-3's RDMA simulations have it), relative to the scenario."
         name = section.required("file", words, "", "name the file that lists the flows", meaning)
         return FlowsLoad(
@@ -109,6 +109,6 @@ def with_processes(mapping: Mapping, load: object, section: Section) -> Mapping:
         return mapping
     own = section.section("mapping") if section.has("mapping") else None
     if own is not None and own.has("ranks_per_host") and mapping.ranks_per_host != load.processes:
-        what = f"is {mapping.ranks_per_host}, but flows have {load.processes} processes a host"
-        own.mistake("ranks_per_host", what, "remove it: workload.flows.processes sets the number")
+        problem = f"is {mapping.ranks_per_host}, but flows have {load.processes} processes a host"
+        own.mistake("ranks_per_host", problem, "remove it: workload.flows.processes sets the number")
     return replace(mapping, ranks_per_host=load.processes)

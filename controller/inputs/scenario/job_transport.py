@@ -93,10 +93,10 @@ def _with_faults_of(top: Transport, own: Transport) -> Transport:
     )
 
 
-def _are_equal(one: Transport, other: Transport) -> bool:
-    if _comparable_values(one.congestion) != _comparable_values(other.congestion):
+def _are_equal(transport: Transport, other: Transport) -> bool:
+    if _comparable_values(transport.congestion) != _comparable_values(other.congestion):
         return False
-    return replace(one, congestion=other.congestion) == other
+    return replace(transport, congestion=other.congestion) == other
 
 
 def _comparable_values(settings: Any) -> list[Any]:

@@ -1,7 +1,7 @@
 """`jobs`, `rounds` and `background` of a scenario: the jobs that run side by side, and the load in addition to them.
 
-Decides the keys, their limits, and what a job inherits from the top of the file. A scenario with a `workload:` and no `jobs:`
-is one job; `workload.program.merge` and `job_set` make one plan of several.
+Decides the keys, their limits, and the settings that a job inherits from the top of the file. A scenario with a `workload:` and
+no `jobs:` is one job; `workload.program.merge` and `job_set` make one plan of several.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from etloop.controller.inputs.scenario.loads import (
     LOAD_MEANINGS,
     IncastLoad,
     StorageLoad,
-    clipped,
+    clip_load,
     lasting,
     read_incast,
     read_storage,
@@ -302,7 +302,7 @@ def _read_entry(section: Section, name: str, seed: int) -> BackgroundEntry:
     if stop_ns > start_ns:
         load = lasting(load, stop_ns - start_ns)
     else:
-        load = clipped(lasting(load, USUAL_BACKGROUND_NS))
+        load = clip_load(lasting(load, USUAL_BACKGROUND_NS))
     mapping = Mapping(1, PlacementRule.ROUND_ROBIN, ())
     return BackgroundEntry(
         name=name,
@@ -315,6 +315,6 @@ def _read_entry(section: Section, name: str, seed: int) -> BackgroundEntry:
     )
 
 
-def _refuse_twice(section: Section, name: str, taken: list[str]) -> None:
-    if name in taken:
+def _refuse_twice(section: Section, name: str, used_names: list[str]) -> None:
+    if name in used_names:
         section.mistake("name", f'the name "{name}" is used twice', "choose another name")

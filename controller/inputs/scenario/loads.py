@@ -214,7 +214,7 @@ def lasting(load: IncastLoad | StorageLoad, duration_ns: int) -> IncastLoad | St
     return replace(load, transfers=max(1, round(duration_ns * load.rate_bps / mean_bits / NS_PER_S)))
 
 
-def clipped(load: IncastLoad | StorageLoad) -> IncastLoad | StorageLoad:
+def clip_load(load: IncastLoad | StorageLoad) -> IncastLoad | StorageLoad:
     """Return the load with its bursts or transfers limited to `MOST_TRANSFERS` in all."""
     if isinstance(load, IncastLoad):
         return replace(load, bursts=min(load.bursts, max(1, MOST_TRANSFERS // load.senders)))

@@ -22,5 +22,8 @@ def completed_marks(marks: MarkSettings, data_dscp: int, data_ecn: int) -> MarkS
 def refuse_untagged_priority(section: Section, *, tagged: bool) -> None:
     """Report a `pcp` of a section if frames have no VLAN tag."""
     if section.has("pcp") and not tagged:
-        what, remedy = "a priority needs VLAN-tagged frames", "write transport.vlan: {id: 0}, or leave it out"
-        section.mistake("pcp", what, remedy)
+        problem, remedy = (
+            "a priority needs VLAN-tagged frames",
+            "write transport.vlan: {id: 0}, or leave it out",
+        )
+        section.mistake("pcp", problem, remedy)

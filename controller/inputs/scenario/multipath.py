@@ -1,4 +1,4 @@
-"""`mrc:` and `uet:` of a scenario's transport: what goes with the kind of transport, and what does not.
+"""`mrc:` and `uet:` of a scenario's transport: the keys that fit the kind of transport, and those that do not.
 
 Decides the rules between keys; the keys are declared by `MultipathSettings` (docs/mrc.md and docs/uet.md say what they do).
 """
@@ -40,7 +40,7 @@ class SprayEndpoint:
     udp_port: int = setting("udp_port", integer(1, 65535), 0)
     """UDP destination port of these packets; 4971 for MRC and 4793 for UET if left out."""
     srv6: SegmentChoice | None = setting("srv6", word_of(SegmentChoice), None)
-    """What the micro segments of an outer IPv6 header name, where every packet has one (docs/mrc.md)."""
+    """Meaning of the micro segments of an outer IPv6 header, where every packet has one (docs/mrc.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ _SPRAYED: Final = {
 def read_multipath(
     transport: Section, kind: TransportKind, window_packets: int
 ) -> tuple[MultipathSettings, SprayEndpoint]:
-    """Return what `mrc:` or `uet:` of a `transport:` section says for its kind; report keys that the kind has no use for."""
+    """Return the `mrc:` or `uet:` settings of a `transport:` section for its kind; report keys that do not fit the kind."""
     settings, endpoint = MultipathSettings(), SprayEndpoint()
     for sprayed, written in _SPRAYED.items():
         section = transport.section(written.key, written.meaning)
@@ -84,11 +84,11 @@ def read_multipath(
         return settings, endpoint
     for key, why in _ROCE_ONLY.items():
         if transport.has(key):
-            what = f"{_SPRAYED[kind].key.upper()} does not have this setting: {why}"
-            transport.mistake(key, what, "leave it out, or write kind: rocev2")
+            problem = f"{_SPRAYED[kind].key.upper()} does not have this setting: {why}"
+            transport.mistake(key, problem, "leave it out, or write kind: rocev2")
     if window_packets > MOST_SPRAYED_WINDOW:
-        what = f"{_SPRAYED[kind].an_end} has at most {MOST_SPRAYED_WINDOW} packets in flight"
-        transport.mistake("window_packets", what, f"write at most {MOST_SPRAYED_WINDOW}")
+        problem = f"{_SPRAYED[kind].an_end} has at most {MOST_SPRAYED_WINDOW} packets in flight"
+        transport.mistake("window_packets", problem, f"write at most {MOST_SPRAYED_WINDOW}")
     return settings, endpoint
 
 
@@ -98,14 +98,14 @@ def _settings(section: Section, kind: TransportKind) -> MultipathSettings:
     if not section.has("least_active"):
         read = replace(read, least_active=min(read.least_active, read.entropy_values))
     if read.least_active > read.entropy_values:
-        what = f"is above entropy_values, {read.entropy_values}"
-        section.mistake("least_active", what, "write at most entropy_values")
+        problem = f"is above entropy_values, {read.entropy_values}"
+        section.mistake("least_active", problem, "write at most entropy_values")
     if read.uet.order is not DeliveryOrder.SENT:
         return read
     for key in _OF_SEVERAL_PATHS:
         if section.has(key):
-            what = "ordered delivery (rod) uses one path per queue pair"
-            section.mistake(key, what, "leave it out, or write delivery: rud")
+            problem = "ordered delivery (rod) uses one path per queue pair"
+            section.mistake(key, problem, "leave it out, or write delivery: rud")
     return replace(read, entropy_values=1, least_active=1)
 
 

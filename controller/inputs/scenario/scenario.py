@@ -58,7 +58,7 @@ class ScaleUp:
     )
     """In one direction, of one rank."""
     latency_ns: int = setting("latency", bounded(parse_duration_ns, 0, NS_PER_S, format_duration), 1000)
-    """Of one message."""
+    """Latency of one message."""
 
 
 @dataclass(frozen=True, slots=True)

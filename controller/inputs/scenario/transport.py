@@ -1,7 +1,7 @@
 """`transport:` of a scenario: how the messages of every queue pair are carried.
 
-Reads the keys that `TransportSettings` declares, and those that a plan alone needs; decides the rules between keys. What other
-sections of a scenario may say is decided by `scenario`.
+Reads the keys that `TransportSettings` declares, and those that a plan alone needs; decides the rules between keys. `scenario`
+decides the other sections.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Transport(TransportSettings):
     order_stated: bool = False
     """Whether the file states `out_of_order`."""
     notes: tuple[str, ...] = ()
-    """What is allowed and remarkable."""
+    """Remarks on allowed but unusual settings."""
 
     def settings(self, **others: Any) -> TransportSettings:
         """Return what travels in an assignment, with `others` in place of its own fields."""
@@ -134,7 +134,7 @@ def _trimming(read: Transport, section: Section) -> TrimSettings:
 
 
 def _with_control(read: Transport, section: Section, directory: Path, read_plugin: PluginReader) -> Transport:
-    """Return the transport with its congestion control, and with what follows from it for ACKs, credit and notes."""
+    """Return the transport with its congestion control, and its consequences for ACKs, credit and notes."""
     congestion = read_congestion(
         section.section(
             "cc", "Congestion control; the parameters of each algorithm are in docs/congestion_control.md."

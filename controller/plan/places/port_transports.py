@@ -104,12 +104,12 @@ def port_transports(scenario: Scenario, jobs: JobSet, placement: Placement) -> P
     )
 
 
-def _shared_port_problem(label: str, scenario: Scenario, one: JobPart, other: JobPart) -> Problem:
-    kinds = [scenario.transports[part.transport].kind_name for part in (one, other)]
+def _shared_port_problem(label: str, scenario: Scenario, first: JobPart, second: JobPart) -> Problem:
+    kinds = [scenario.transports[part.transport].kind_name for part in (first, second)]
     difference = (
-        f"{one.name} uses {kinds[0]} and {other.name} {kinds[1]}"
+        f"{first.name} uses {kinds[0]} and {second.name} {kinds[1]}"
         if kinds[0] != kinds[1]
-        else f"{one.name} and {other.name} use {kinds[0]} with different settings"
+        else f"{first.name} and {second.name} use {kinds[0]} with different settings"
     )
     return Problem(
         f"port {label}",

@@ -12,7 +12,7 @@ they start, 64 connections and 8 downloads over HTTP, the broker, the job store,
 _LEAST_SHARE: Final = (5, 8)
 """Share of a small descriptor limit that is kept for everything else."""
 _DOOR_OWN: Final = 16
-"""Descriptors that the door's process has open besides connections."""
+"""Descriptors that the door's process has open in addition to connections."""
 _DOOR_EACH: Final = 2
 """Descriptors of the door per connection: the peer's and the controller's."""
 _MOST_CONNECTIONS: Final = 8192

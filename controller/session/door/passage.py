@@ -1,6 +1,6 @@
 """The passage from a door's process to its controller: loopback sockets that no other user's process can use. A shell.
 
-ZeroMQ has to accept the relayed connections. Of its listeners only the TCP one survives a lack of descriptors; the
+ZeroMQ has to accept the relayed connections. Only its TCP listener survives a lack of descriptors; the
 AF_UNIX one aborts the process (libzmq 4.3.5, src/ipc_listener.cpp). So the passage is TCP on loopback, where any user
 may connect, with a filter on the listening socket by which the kernel drops all packets that do not come from one
 source port. A socket bound with SO_REUSEPORT holds that port, so only processes of the same user can share it

@@ -2,7 +2,7 @@
 
 A connection is a stranger until its handshake is over, then a member. There is always room for another stranger: the
 source with the most strangers loses one, so a flood from one address displaces no connection of another address. Those
-that have sent nothing are dropped first, so a silent flood does not displace an agent behind the same address.
+that have not sent anything are dropped first, so a silent flood does not displace an agent behind the same address.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ HANDSHAKE_NS: Final = 30 * NS_PER_S
 controller's answers, for which a process of a busy host may wait many seconds for a processor."""
 
 
-class Standing(IntEnum):
+class Stage(IntEnum):
     """State of a connection on its way to membership."""
 
     SILENT = 0
-    """Its first ten bytes have not arrived."""
+    """The first ten bytes of its connection have not arrived."""
     SHAKING = 1
     MEMBER = 2
 
@@ -35,7 +35,7 @@ class Standing(IntEnum):
 class _Stranger:
     source: str
     came_ns: int
-    standing: Standing
+    stage: Stage
 
 
 class Places:
@@ -60,14 +60,14 @@ class Places:
         leaver = self._least_wanted() if len(self._strangers) >= self._budget.strangers else None
         if leaver is not None:
             self.leave(leaver)
-        self._strangers[number] = _Stranger(source, now_ns - self._missed_ns, Standing.SILENT)
+        self._strangers[number] = _Stranger(source, now_ns - self._missed_ns, Stage.SILENT)
         self._of_source.setdefault(source, {})[number] = None
         return leaver
 
     def begin(self, number: int) -> None:
         """Note that a connection began its handshake."""
         stranger = self._strangers[number]
-        self._strangers[number] = _Stranger(stranger.source, stranger.came_ns, Standing.SHAKING)
+        self._strangers[number] = _Stranger(stranger.source, stranger.came_ns, Stage.SHAKING)
 
     def admit(self, number: int) -> bool:
         """Make a stranger a member and return true; if all member places are taken, drop it and return false."""
@@ -94,11 +94,11 @@ class Places:
             waited_ns = now_ns - self._missed_ns - stranger.came_ns
             if waited_ns < SILENT_NS:
                 break  # All further ones arrived later.
-            if waited_ns >= HANDSHAKE_NS or stranger.standing is Standing.SILENT:
+            if waited_ns >= HANDSHAKE_NS or stranger.stage is Stage.SILENT:
                 overdue_numbers.append(number)
         return tuple(overdue_numbers)
 
     def _least_wanted(self) -> int:
         of_source = max(self._of_source.values(), key=len)
         # min() returns the first of equals, here the one that arrived first.
-        return min(of_source, key=lambda number: self._strangers[number].standing)
+        return min(of_source, key=lambda number: self._strangers[number].stage)

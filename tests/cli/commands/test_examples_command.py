@@ -42,7 +42,7 @@ def test_nothing_is_replaced(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples" / "flows").mkdir(parents=True)
     assert main(["examples", "laptop", "flows"]) == ExitCode.PREPARATION_FAILED
-    assert "examples/flows exists already; nothing was copied; name another directory with --to" in (
+    assert "examples/flows exists already, so no example was copied; name another directory with --to" in (
         capsys.readouterr().err
     )
     assert not (tmp_path / "examples" / "laptop").exists()

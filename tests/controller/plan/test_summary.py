@@ -11,7 +11,7 @@ import pytest
 from etloop.cli.main import main
 from etloop.contract.base.errors import PlanError
 from etloop.controller.plan.report import report_plan
-from etloop.controller.run.prepare import InputFile, PrepareOptions, RunInputs, prepare, summarised
+from etloop.controller.run.prepare import InputFile, PrepareOptions, RunInputs, prepare, summarise_run
 
 RIG = "agents:\n" + "".join(
     f"  - {{name: h{host}, ports: [{{name: p0, addresses: 10.1.{host}.1-10.1.{host}.4, link: {link}Gbps}}]}}\n"
@@ -49,7 +49,7 @@ def test_figures_are_those_of_the_plan(
 ) -> None:
     inputs = inputs_of(tmp_path, mapping, more, shape)
     options = PrepareOptions(keeps_case=False)
-    plan, paper = report_plan(prepare(inputs, options).plan), summarised(inputs, options)
+    plan, paper = report_plan(prepare(inputs, options).plan), summarise_run(inputs, options)
     assert paper.connections == plan.connections, why
     assert (paper.payload_bytes, paper.fabric_bytes) == (plan.payload_bytes, plan.fabric_bytes)
     assert (paper.operations, paper.ideal_ns, paper.warnings) == (
@@ -86,7 +86,7 @@ def test_a_job_of_more_connections_than_numbers_is_for_paper(tmp_path: Path) -> 
         PlanError, match=r"only 16776960 queue pair numbers .24 bits. are available.*etloop plan --summary"
     ):
         prepare(inputs, PrepareOptions(keeps_case=False))
-    paper = summarised(inputs)
+    paper = summarise_run(inputs)
     assert paper.queue_pair_ends == 2 * 64 * paper.connections["wire"] > 16776960
     assert paper.warnings == (
         f"it cannot be run: it needs {paper.queue_pair_ends} queue pair ends, but only 16776960 numbers are available",

@@ -54,7 +54,7 @@ def test_a_key_on_the_list_comes_in_and_another_is_counted_and_told() -> None:
 )
 def test_a_key_is_one_agents(key: str, name: str, expected: str) -> None:
     one = admission()
-    assert one.heard(b"1", key, 0)
+    assert one.accepts(b"1", key, 0)
     why = one.misnamed(b"1", name)
     assert why.startswith(expected) if expected else why == ""
 
@@ -65,23 +65,23 @@ def test_a_connection_that_was_never_heard_has_no_name() -> None:
 
 def test_a_connection_stays_the_keys_that_it_began_with() -> None:
     one = admission()
-    assert one.heard(b"1", A, 0)
-    assert not one.heard(b"1", B, FORGET_AFTER_NS - 1)
+    assert one.accepts(b"1", A, 0)
+    assert not one.accepts(b"1", B, FORGET_AFTER_NS - 1)
     assert one.refused == {CONNECTION_OF_ANOTHER: 1}
     assert one.misnamed(b"1", "a") == ""
-    assert one.heard(b"1", B, FORGET_AFTER_NS), "nobody is left who could have had it"
+    assert one.accepts(b"1", B, FORGET_AFTER_NS), "nobody is left who could have had it"
     assert one.misnamed(b"1", "b") == ""
 
 
 def test_a_revoked_key_ends_its_connections_and_is_heard_no_more() -> None:
     one = admission()
     for identity, key in ((b"1", A), (b"2", B), (b"3", B)):
-        one.heard(identity, key, 0)
+        one.accepts(identity, key, 0)
     assert one.renew({A: "a"}) == (Revoked(b"2", "b"), Revoked(b"3", "b"))
     assert told(one) == ["agents' keys: revoked: b"]
-    assert not one.heard(b"2", B, 1)
+    assert not one.accepts(b"2", B, 1)
     assert not one.admits(B, "10.0.0.2")
-    assert one.heard(b"1", A, 1)
+    assert one.accepts(b"1", A, 1)
     assert one.renew({A: "a"}) == ()
 
 
@@ -91,7 +91,7 @@ def test_a_key_that_is_allowed_again_or_anew_comes_in() -> None:
     assert one.renew({A: "a", B: "b", C: "c"}) == ()
     assert told(one) == ["agents' keys: revoked: b", "agents' keys: now admitted: b, c"]
     assert one.admits(C, "10.0.0.9")
-    assert one.heard(b"2", B, 2)
+    assert one.accepts(b"2", B, 2)
 
 
 @pytest.mark.parametrize(
@@ -103,8 +103,8 @@ def test_a_key_that_is_allowed_again_or_anew_comes_in() -> None:
 )
 def test_a_connection_ends_when_its_key_is_another_or_anothers(names: dict[str, str], sentence: str) -> None:
     one = admission()
-    one.heard(b"1", A, 0)
-    one.heard(b"2", B, 0)
+    one.accepts(b"1", A, 0)
+    one.accepts(b"2", B, 0)
     assert one.renew(names) == (Revoked(b"1", "a"),)
     assert sentence in told(one)
 
@@ -112,8 +112,8 @@ def test_a_connection_ends_when_its_key_is_another_or_anothers(names: dict[str, 
 def test_what_is_kept_is_bounded() -> None:
     one = admission()
     for number in range(MOST_CONNECTIONS + 10):
-        one.heard(number.to_bytes(4, "big"), A, number)
-        one.heard(b"living", B, number)
+        one.accepts(number.to_bytes(4, "big"), A, number)
+        one.accepts(b"living", B, number)
     assert one.follows(b"living")
     assert not one.follows((0).to_bytes(4, "big"))
     assert one.follows((MOST_CONNECTIONS + 9).to_bytes(4, "big"))

@@ -88,7 +88,7 @@ WHOLE: Final = tuple(
         *(
             f"{kind}_{ranks}"
             for kind in ("all_gather", "all_reduce", "all_to_all", "reduce_scatter")
-            for ranks in (4, 8, 16)
+            for ranks in ((4, 8, 16) if commands.FULL else (4, 16))
         ),
         *(
             f"generator_{kind}"
@@ -115,7 +115,7 @@ TEXT: Final = (
 )
 BIG: Final = (
     Load("llama8b_fsdp_64", small(1 << 18, 8, stage=True, always=True), iterations=1, full_only=True),
-    Load("mixtral_64", small(1 << 18, 4, stage=True, always=True), iterations=1),
+    Load("mixtral_64", small(1 << 18, 4, stage=True, always=True), iterations=1, full_only=True),
 )
 
 

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -25,6 +26,8 @@ pytestmark = pytest.mark.e2e
 
 SECONDS = SCENARIO.replace("iterations: 3", "iterations: 80") + CALM
 """A job of some seconds."""
+QUEUED: Final = 200 if "ETLOOP_FAULTS" in os.environ else 60
+"""Jobs of a long queue: as many as docs/faults.md says where that is written, fewer for a test."""
 WHOLE = frozenset(
     "collectives.parquet flows.parquet ops.parquet plan.json ports.parquet rig.yaml scenario.yaml summary.json"
     " kpis.json report.html trace.perfetto.json".split()
@@ -297,28 +300,28 @@ def test_clock_stepped(broken: Broken) -> None:
         assert has_all(broken, kept)
 
 
-def test_two_hundred_queued_jobs(broken: Broken) -> None:
+def test_long_queue_outlives_its_controller(broken: Broken) -> None:
     with agents(broken.place):
         with broken.controller() as controller:
             running = broken.submit(LONG)
             broken.reaches(controller, running, JobState.RUNNING)
-            broken.submit(SCENARIO, count=199)
+            broken.submit(SCENARIO, count=QUEUED - 1)
             urgent = broken.submit(SCENARIO, priority=5)
             broken.strikes(controller.process.kill)
         with broken.controller() as controller:
             broken.reaches(controller, urgent, JobState.FINISHED)
             queued = [job.job_id for job in broken.jobs() if job.state is JobState.QUEUED]
             first = queued.pop()
-            assert len(queued) in (197, 198)  # One may have started.
+            assert len(queued) in (QUEUED - 3, QUEUED - 2)  # One may have started.
             broken.reaches(controller, first, JobState.FINISHED)
             broken.cancel(*queued)
             controller.wait_until(lambda: all(job.ended_at for job in broken.jobs()), "the end of all")
             states = [job.state for job in broken.jobs()]
-            assert len(states) == 201
+            assert len(states) == QUEUED + 1
             assert JobState.INTERRUPTED in states
             broken.cleared(
-                "controller killed with 200 jobs queued",
-                "all are there again and start by priority, then by order; 197 were cancelled at the end",
+                f"controller killed with {QUEUED} jobs queued",
+                f"all are there again and start by priority, then by order; {QUEUED - 3} were cancelled at the end",
                 "everything",
             )
             broken.serves_on(controller)

@@ -28,7 +28,7 @@ HELD_S: Final = 6.0
 JOINED_S: Final = 5.0
 HIGHEST: Final = min(65_536, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
 LIMITS: Final = (
-    tuple(round(256 * (HIGHEST / 256) ** (step / 19)) for step in range(20)) if FULL else (256, 1024, 4096)
+    tuple(round(256 * (HIGHEST / 256) ** (step / 19)) for step in range(20)) if FULL else (256, 4096)
 )
 SPARE: Final = 16
 """Descriptors that a controller has left at least, whatever strangers do."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from random import Random
 from typing import Final
@@ -9,7 +10,7 @@ from typing import Final
 import pytest
 
 from etloop.experiments.nic.battery import BATTERY, BY_NAME
-from etloop.experiments.nic.blind import blind_trial, truths
+from etloop.experiments.nic.blind import BlindTrial, blind_trial, truths
 from etloop.experiments.nic.cards.model import CnpScope, NicModel, Recovery, drawn_model, parameters
 from etloop.experiments.nic.cards.simulated import SimulatedNic
 from etloop.experiments.nic.link.figures import Figure
@@ -17,10 +18,16 @@ from etloop.experiments.nic.link.probe import NicError, Probe
 from etloop.experiments.nic.link.wire import Arrival
 from tests.support.first_light.commands import FULL
 
-TRIALS: Final = 500 if FULL else 10
+TRIALS: Final = 500 if FULL else 6
 SPARED: Final = TRIALS // 20
 """Draws of 100 of which something may be said wrongly: 5."""
 US: Final = 1_000
+
+
+@functools.cache
+def trial_of(seed: int) -> BlindTrial:
+    """The trial of a seed, which several tests look at; it takes seconds."""
+    return blind_trial(seed)
 
 
 def probe_of(model: NicModel) -> Probe:
@@ -34,13 +41,21 @@ def figures(model: NicModel, name: str) -> dict[str, Figure]:
 
 
 def test_every_parameter_of_a_drawn_card_is_found_within_its_interval() -> None:
-    wrong = {trial.seed: trial.wrong for trial in map(blind_trial, range(TRIALS)) if trial.wrong}
+    wrong = {trial.seed: trial.wrong for trial in map(trial_of, range(TRIALS)) if trial.wrong}
     assert len(wrong) <= SPARED, wrong
+
+
+def test_every_figure_that_is_found_is_declared() -> None:
+    """Conditions could name no other."""
+    declared = {name: unit for experiment in BATTERY for name, unit in experiment.figures.items()}
+    for seed in range(3):
+        for figure in trial_of(seed).figures:
+            assert declared[figure.name] == figure.unit or not figure.unit, figure
 
 
 def test_a_trial_can_fail() -> None:
     """A card that is not the one that was profiled is called wrong in what differs."""
-    trial = blind_trial(3)
+    trial = trial_of(3)
     other = replace(trial.model, resend_ns=trial.model.resend_ns * 2, keeps_early=not trial.model.keeps_early)
     by_name = {figure.name: figure for figure in trial.figures}
     said = {
@@ -50,7 +65,7 @@ def test_a_trial_can_fail() -> None:
 
 
 def test_the_same_seed_is_the_same_card_and_the_same_answers() -> None:
-    assert blind_trial(9) == blind_trial(9)
+    assert blind_trial(9) == trial_of(9)
     assert drawn_model(Random(1)) != drawn_model(Random(2))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -24,11 +25,20 @@ def profiled(out: Path, *words: str) -> int:
     return main.main(("nic", "profile", "--out", str(out), *words))
 
 
-@pytest.fixture
-def card(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
-    path = tmp_path / "card.yaml"
+@pytest.fixture(scope="module")
+def profiled_card(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with a card and its profile, measured once for all tests."""
+    directory = tmp_path_factory.mktemp("card")
+    path = directory / "card.yaml"
     path.write_text("recovery: selective_repeat\ncnp_interval: 50us\ntimeout: 30ms\n")
-    assert profiled(tmp_path / "a", "--simulated", str(path)) == 0
+    assert profiled(directory / "a", "--simulated", str(path)) == 0
+    return directory
+
+
+@pytest.fixture
+def card(profiled_card: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    """A copy of the profile, next to its card, which the test may change."""
+    shutil.copytree(profiled_card, tmp_path, dirs_exist_ok=True)
     capsys.readouterr()
     return tmp_path / "a"
 

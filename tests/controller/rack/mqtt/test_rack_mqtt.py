@@ -110,14 +110,17 @@ def mosquitto(tmp_path: Path) -> Iterator[Mosquitto]:
     broker.kill()
 
 
+def mosquitto_broker(mosquitto: Mosquitto) -> Broker:
+    """Mosquitto as a rack is told of it."""
+    port = mosquitto.port
+    return Broker(BrokerSettings("127.0.0.1", port), f"mqtt: {{port: {port}, progress_interval: 100ms}}\n")
+
+
 @pytest.fixture(params=["mosquitto", "embedded"])
 def broker(request: pytest.FixtureRequest) -> Broker:
     """Either broker."""
     if request.param == "mosquitto":
-        port = request.getfixturevalue("mosquitto").port
-        return Broker(
-            BrokerSettings("127.0.0.1", port), f"mqtt: {{port: {port}, progress_interval: 100ms}}\n"
-        )
+        return mosquitto_broker(request.getfixturevalue("mosquitto"))
     port = free_port()
     config = f"mqtt: {{port: {port}, embedded: true, progress_interval: 100ms}}\n"
     return Broker(BrokerSettings("127.0.0.1", port), config, MqttVersion.V311)

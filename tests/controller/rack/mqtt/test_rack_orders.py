@@ -16,12 +16,24 @@ from etloop.controller.rack.job import JobState
 from etloop.controller.rack.mqtt.messages import JobChange, JobStatus
 from etloop.controller.rack.store import locks
 from etloop.controller.rack.store.orphaned_runs import lock_of
-from tests.controller.rack.mqtt.test_rack_mqtt import Broker, broker, mosquitto, rack_with
+from tests.controller.rack.mqtt.test_rack_mqtt import (
+    Broker,
+    Mosquitto,
+    mosquitto,
+    mosquitto_broker,
+    rack_with,
+)
 from tests.controller.rack.test_rack_daemon import LONG, SCENARIO, place
 from tests.support.first_light.commands import PATIENCE_S, Place, agents
 
-__all__ = ["broker", "mosquitto", "place"]
+__all__ = ["mosquitto", "place"]
 pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture
+def broker(mosquitto: Mosquitto) -> Broker:
+    """Mosquitto alone: test_rack_mqtt.py has the messages of a rack over both brokers."""
+    return mosquitto_broker(mosquitto)
 
 
 async def test_a_person_drains_holds_and_runs_again(
