@@ -42,7 +42,7 @@ class _UnderWay:
         """Return a time after `now_ns` before which the transfer cannot be done."""
         if (end_ns := self.since_ns + self._duration_ns(self.missing_bytes)) > now_ns:
             return end_ns
-        # The next message is late; nothing of those after it has arrived.
+        # The next message is late, and those after it have not arrived.
         next_bytes = next(iter(self.messages.values()), 0)
         rest_bytes = self.missing_bytes - next_bytes + min(next_bytes, PACKET_BYTES)
         return now_ns + max(self._duration_ns(rest_bytes), 1)
@@ -83,7 +83,7 @@ class MessageTransfers:
         """Begin transfers now; their first messages are among `take_messages`."""
         for transfer in transfers:
             rate_bps = min(self._endpoint_bps[transfer.src], self._endpoint_bps[transfer.dst])
-            # A transfer of nothing is a packet all the same.
+            # A transfer without bytes is a packet, too.
             size = max(transfer.transfer_bytes, 1)
             entry = _UnderWay(transfer, now_ns, rate_bps, size, size, now_ns, {})
             self._under_way[transfer.transfer_id] = entry

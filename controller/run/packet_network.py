@@ -57,11 +57,11 @@ class _Turn:
     failure: str = ""
     """Why it ended; "" while it waits."""
     error: Exception | None = None
-    """What it raised."""
+    """Exception that ended it."""
 
 
 class _Source:
-    """What the twin calls; see `TransferSource`. It waits for the client at the client's time."""
+    """The twin's source of transfers, see `TransferSource`. It waits for the client at the client's time."""
 
     def __init__(self, transfers: MessageTransfers, pairs: Sequence[tuple[int, int]]) -> None:
         self.pairs: Sequence[tuple[int, int, int, int]] = ()

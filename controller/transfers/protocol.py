@@ -95,7 +95,7 @@ class ServedNetwork:
 
     @property
     def next_is(self) -> str:
-        """Return what `next` is: the earliest completion, or a time before which nothing is done."""
+        """Return what `next` is: the earliest completion, or a time before the next completion."""
         return "bound" if self.expect is None else "earliest"
 
 

@@ -47,8 +47,8 @@ def serving(requests: int) -> dict[str, Any]:
 
 
 def training(exchanges: int) -> dict[str, Any]:
-    """Return all-reduces of two ranks, each of which sends 1 MiB for each of them."""
-    collective = {"kind": "all_reduce", "ranks": 2, "size": CACHE_BYTES, "count": exchanges}
+    """Return all-reduces of 1 MiB of two ranks, each of which sends as much."""
+    collective = {"kind": "all_reduce", "ranks": 2, "size": f"{CACHE_BYTES}B", "count": exchanges}
     return {"workload": {"collective": collective}, "transport": _TRANSPORT, **_limits()}
 
 

@@ -197,7 +197,7 @@ def _read_lengths(path: Path) -> list[tuple[float, tuple[_Lengths, _Lengths]]]:
         _refuse(str(path), f"is not JSON: {str(error)[:80]}", "write an object of the windows")
     if not isinstance(content, dict) or not content:
         _refuse(str(path), "is not an object of windows", "write the start of each window and its lengths")
-    found = []
+    distributions = []
     for start, window in content.items():
         start_s = _number(f"{path}: {start[:40]}", "the start", start, 0, LATEST_S)
         if not isinstance(window, dict):
@@ -206,8 +206,8 @@ def _read_lengths(path: Path) -> list[tuple[float, tuple[_Lengths, _Lengths]]]:
             _read_distribution(path, start, "input_tokens", window),
             _read_distribution(path, start, "output_tokens", window),
         )
-        found.append((start_s, pair))
-    return sorted(found, key=lambda row: row[0])
+        distributions.append((start_s, pair))
+    return sorted(distributions, key=lambda row: row[0])
 
 
 def _read_distribution(path: Path, start: str, key: str, window: dict[str, object]) -> _Lengths:

@@ -1,4 +1,4 @@
-"""Random numbers of serving workloads: streams of PCG64's raw numbers, and what is drawn from them. Pure.
+"""Random numbers of serving workloads: streams of PCG64's raw numbers, and distributions over them. Pure.
 
 One stream per purpose, so that a change of one setting leaves the other draws alone, and so that the same seed gives the same
 requests with every version of numpy.
