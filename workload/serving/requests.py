@@ -9,8 +9,11 @@ from typing import Final
 
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.late_dataclass import dataclass
+from etloop.contract.base.units import NS_PER_S
 
 MOST_REQUESTS: Final = 1_000_000
+LATEST_NS: Final = 366 * 86_400 * NS_PER_S
+"""Latest arrival, and longest trace."""
 MOST_TOKENS: Final = 1 << 24
 MOST_BLOCKS: Final = 1 << 20
 """Most prefix blocks of one request."""

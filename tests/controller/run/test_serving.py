@@ -222,6 +222,11 @@ def test_long_times_keep_columns_apart() -> None:
         ({"requests": {"rate": 1, "count": 10**9}}, "requests.count", "out of range"),
         ({"requests": {"rate": -1}}, "requests.rate", "is not a rate"),
         ({"requests": {"trace": "none.jsonl"}}, "requests", "No such file"),
+        (
+            {"requests": {"rate": 1e-6, "count": 1000}},
+            "serving.requests",
+            "the last request arrives after",
+        ),
         ({"requests": {"rate": 1, "cv": 2}}, "requests.cv", "arrivals are poisson"),
         ({"kv": {"unit": "layer", "blocks": 2}}, "kv.blocks", "unit is layer"),
         ({"compute": {"prefill": ["5 1ms", "5 2ms"]}}, "compute.prefill", "do not rise"),
