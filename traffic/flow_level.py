@@ -106,8 +106,8 @@ def flow_level(
 ) -> FlowLevelOutcome:
     """Run an assignment, which holds every rank and port of the job, to its end, a failure or a limit.
 
-    The transfers of a `source` take place in addition; it gets the arrivals, and the outcome has no ops. Raises ValueError if
-    the assignment or the network is inconsistent.
+    The transfers of a `source` take place in addition; it gets the arrivals, and the outcome has the ops of other ranks alone.
+    Raises ValueError if the assignment or the network is inconsistent.
     """
     outcome = _native.flow_level(assignment, network, settings or FlowLevelSettings(), source)
     return outcome_of(FlowLevelOutcome, outcome, link_bytes=np.frombuffer(outcome["link_bytes"], np.int64))

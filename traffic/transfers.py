@@ -10,66 +10,18 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterator, Sequence
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import NS_PER_S
 from etloop.traffic.lasting_flows import NEVER_NS, LastingFlows
+from etloop.traffic.transfer_values import Done, Transfer, TransferCounts, TransferFigures, TransferId
 from etloop.traffic.transfer_ways import TransferWay, TransferWays
 
-TransferId: TypeAlias = "str | int | None"
-"""None: of no transfer of a caller."""
-MOST_TRANSFERS: Final = 1 << 16
-"""Most transfers under way at the same time."""
 PACKET_BYTES: Final = 4096
 """Payload of a packet, which every switch stores before it forwards it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Transfer:
-    """Bytes from one endpoint to another, by their numbers."""
-
-    transfer_id: TransferId
-    src: int
-    dst: int
-    transfer_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """A completed transfer."""
-
-    transfer_id: TransferId
-    at_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class EndpointLoad:
-    """Bytes of the transfers from and to one endpoint."""
-
-    sent_bytes: int
-    received_bytes: int
-    waiting_out_bytes: int
-    """Not yet sent, of transfers under way."""
-    waiting_in_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class TransferFigures:
-    """Counts since the beginning."""
-
-    started: int
-    done: int
-    cancelled: int
-    most_under_way: int
-    slowdown_mean: float
-    """Duration of completed transfers over their duration alone; 0 if there are none."""
-    slowdown_max: float
-    endpoints: tuple[EndpointLoad, ...]
-    link_bytes: tuple[int, ...]
-    """Bytes that completed transfers carried over each link of `TransferWays.link_names`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -168,9 +120,7 @@ class FlowTransfers:
     def __init__(self, ways: TransferWays) -> None:
         self._ways = ways
         self._network = _Network(LastingFlows.over(ways.link_bps), 0, {}, {}, {}, [])
-        self._started = self._done = self._cancelled = self._most_under_way = 0
-        self._slowdown_sum = self._slowdown_max = 0.0
-        self._endpoint_bytes = np.zeros((2, len(ways.endpoints)), np.int64)
+        self._counts = TransferCounts(len(ways.endpoints))
         self._link_bytes = np.zeros(len(ways.link_names))
 
     @property
@@ -190,9 +140,9 @@ class FlowTransfers:
     def start(self, transfers: Sequence[Transfer]) -> None:
         """Begin transfers now. Their ids are not under way, and their endpoints differ and reach each other."""
         for transfer in transfers:
-            self._network.begin(self._entry(transfer, self._started))
-            self._started += 1
-        self._most_under_way = max(self._most_under_way, self.under_way)
+            self._network.begin(self._entry(transfer, self._counts.started))
+            self._counts.started += 1
+        self._counts.most_under_way = max(self._counts.most_under_way, self.under_way)
         self._network.flows.settle(self.now_ns)
 
     def advance(self, at_ns: int) -> list[Done]:
@@ -211,7 +161,7 @@ class FlowTransfers:
         """End a transfer that is under way; return the bytes that were not yet sent."""
         network = self._network
         del network.under_way[transfer_id]
-        self._cancelled += 1
+        self._counts.cancelled += 1
         if transfer_id not in network.flow_of:
             network.arriving = [row for row in network.arriving if row[2] != transfer_id]
             heapq.heapify(network.arriving)
@@ -224,7 +174,7 @@ class FlowTransfers:
     def expect(self, src: int, dst: int, transfer_bytes: int) -> int:
         """Return when a transfer that began now would be done if nothing else began. Changes nothing."""
         network = self._network.copy()
-        probe = self._entry(Transfer(None, src, dst, transfer_bytes), self._started)
+        probe = self._entry(Transfer(None, src, dst, transfer_bytes), self._counts.started)
         network.begin(probe)
         network.flows.settle(self.now_ns)
         while (next_ns := network.next_ns()) is not None:
@@ -236,22 +186,12 @@ class FlowTransfers:
     def figures(self) -> TransferFigures:
         """Return the counts since the beginning."""
         network = self._network
-        waiting_bytes = np.zeros_like(self._endpoint_bytes)
-        for transfer_id, flow in network.flow_of.items():
-            transfer = network.under_way[transfer_id].transfer
-            left_bytes = network.flows.left_bytes(flow, self.now_ns)
-            waiting_bytes[0, transfer.src] += left_bytes
-            waiting_bytes[1, transfer.dst] += left_bytes
-        columns = np.concatenate([self._endpoint_bytes, waiting_bytes]).T.tolist()
-        return TransferFigures(
-            self._started,
-            self._done,
-            self._cancelled,
-            self._most_under_way,
-            self._slowdown_sum / self._done if self._done else 0.0,
-            self._slowdown_max,
-            tuple(EndpointLoad(*row) for row in columns),
-            tuple(round(link_bytes) for link_bytes in self._link_bytes.tolist()),
+        waiting = [
+            (network.under_way[transfer_id].transfer, network.flows.left_bytes(flow, self.now_ns))
+            for transfer_id, flow in network.flow_of.items()
+        ]
+        return self._counts.figures(
+            waiting, tuple(round(link_bytes) for link_bytes in self._link_bytes.tolist())
         )
 
     def _entry(self, transfer: Transfer, order: int) -> _UnderWay:
@@ -260,10 +200,5 @@ class FlowTransfers:
         return _UnderWay(transfer, way, self.now_ns, order)
 
     def _count(self, entry: _UnderWay, done_ns: int) -> None:
-        transfer, slowdown = entry.transfer, entry.slowdown(done_ns)
-        self._done += 1
-        self._slowdown_sum += slowdown
-        self._slowdown_max = max(self._slowdown_max, slowdown)
-        self._endpoint_bytes[0, transfer.src] += transfer.transfer_bytes
-        self._endpoint_bytes[1, transfer.dst] += transfer.transfer_bytes
-        self._link_bytes[entry.way.links] += transfer.transfer_bytes * entry.way.parts
+        self._counts.count_done(entry.transfer, entry.slowdown(done_ns))
+        self._link_bytes[entry.way.links] += entry.transfer.transfer_bytes * entry.way.parts

@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--serve",
         metavar="SOCKET",
         help="in place of a scenario: answer another simulator when its transfers end, at a new socket, or - for standard "
-        "input and output (docs/twin-server.md)",
+        "input and output; at flow level unless --level packet is given (docs/twin-server.md)",
     )
     add_strict(parser)
     parser.add_argument(
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--level",
         choices=("packet", "flow"),
         help="flow: compute completion times without simulating packets, for very large jobs; no ECN marks or drops "
-        "(docs/flow_level.md); default packet",
+        "(docs/flow_level.md); default packet, with --serve flow",
     )
     parser.add_argument(
         "--hosts",
@@ -160,20 +160,27 @@ def _serve(parsed: argparse.Namespace) -> CommandResult:
             parsed.parser.error(f"argument {name}: not allowed with argument --serve")
     if parsed.topology is None:
         parsed.parser.error("--serve needs --topology FILE, whose attachments are the endpoints")
-    if parsed.level == "packet":
-        parsed.parser.error("--serve works at flow level; leave out --level packet")
     with quick_loading():
+        from contextlib import nullcontext
+
         from etloop.cli.progress import print_status
         from etloop.cli.text.twin import render_transfers, transfer_values
+        from etloop.controller.run.packet_network import packet_network
         from etloop.controller.run.prepare import InputFile, read_device_file
-        from etloop.controller.run.transfer_server import STANDARD_STREAMS, serve, transfer_session
+        from etloop.controller.run.transfer_server import STANDARD_STREAMS, flow_network, serve
+        from etloop.controller.transfers.protocol import TransferSession
         from etloop.runtime.stop_signals import terminate_as_interrupt
         from etloop.traffic.twin import seeded
 
-        device = read_device_file(InputFile(parsed.topology), parsed.device)
-        session = transfer_session(seeded(device.topology, parsed.seed))
+    file = InputFile(parsed.topology)
     with terminate_as_interrupt():
-        figures = serve(session, parsed.serve, print_status)
+        if parsed.level == "packet":
+            network = packet_network(file, parsed.device, parsed.seed)
+        else:
+            topology = seeded(read_device_file(file, parsed.device).topology, parsed.seed)
+            network = nullcontext(flow_network(topology))
+        with network as (served, transfers):
+            figures = serve(TransferSession(served, transfers), parsed.serve, print_status)
     if parsed.serve == STANDARD_STREAMS:
         return CommandResult("")
     return CommandResult(to_json(transfer_values(figures)) if parsed.json else render_transfers(figures))

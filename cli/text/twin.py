@@ -19,7 +19,7 @@ from etloop.controller.run.twin import described_device
 from etloop.results.tables.switch_tables import totals
 from etloop.results.text.switches import render_switches
 from etloop.results.text.table import render
-from etloop.traffic.transfers import TransferFigures
+from etloop.traffic.transfer_values import TransferFigures
 
 _WIDTH: Final = 120
 _NUMBERED: Final = re.compile(r"(groups|queues)\[(\d+)\](.*)")

@@ -153,6 +153,9 @@ class CaseMaker:
             self.files[name] = CaseFile(name, named.role, 0, "", inside=False, why=IS_PRIVATE, place=place)
             return name
         is_traces = named.role is CaseRole.SCHEDULE and path.suffix == ".et"
+        if named.role is CaseRole.LOAD and path.is_dir():
+            self._keep(_files_in(path, folder), named.role)
+            return folder
         if named.role is not CaseRole.TRACE and not is_traces:
             self._keep({f"{folder}/{path.name}": path}, named.role)
             return f"{folder}/{path.name}"
@@ -190,6 +193,14 @@ class CaseMaker:
                 name, role, *size_and_digest, inside=not reason, why=reason, place=place
             )
         self._kept_bytes[is_trace] += sum(len(self.contents.get(name, b"")) for name in places)
+
+
+def _files_in(path: Path, folder: str) -> dict[str, Path]:
+    """Return the files of a folder, without those in folders below it, by their names in a case."""
+    try:
+        return {f"{folder}/{file.name}": file for file in sorted(path.iterdir()) if file.is_file()}
+    except OSError as error:
+        raise _unreadable(path, error) from None
 
 
 def _has_groups(trace: NamedFile, named: Sequence[NamedFile]) -> bool:

@@ -9,12 +9,14 @@ from dataclasses import replace
 from functools import lru_cache
 
 from etloop.contract.base.errors import ConfigError, PlanError, Problem
+from etloop.contract.base.units import NS_PER_S
 from etloop.controller.inputs.scenario.scenario import Scenario
 from etloop.controller.plan.job_set import JobPart, JobSet
 from etloop.controller.plan.transfer_jobs import transfer_job
 from etloop.workload.serving.arrivals import DrawnRequests, drawn_requests
+from etloop.workload.serving.client_profiles import draw_client_requests
 from etloop.workload.serving.cluster import Cluster
-from etloop.workload.serving.requests import RequestSet, scale, spread
+from etloop.workload.serving.requests import LATEST_NS, RequestSet, scale, since, spread
 from etloop.workload.serving.spec import MOST_RANK_PAIRS, ServingLoad
 from etloop.workload.serving.trace_formats import read_requests
 from etloop.workload.trace.program import Job
@@ -23,10 +25,24 @@ from etloop.workload.trace.program import Job
 @lru_cache(maxsize=1)
 def requests_of(load: ServingLoad) -> RequestSet:
     """Return the requests of a workload. Raises `ConfigError` for a trace that cannot be used, with its line."""
+    request_set = _unchecked_requests(load)
+    if (last_ns := request_set.requests[-1].arrival_ns) > LATEST_NS:
+        problem = f"the last request arrives after {last_ns / 1e9:.3g} s"
+        remedy = f"keep arrivals within {LATEST_NS // NS_PER_S} s: a higher rate, fewer requests, or a smaller time"
+        raise ConfigError(Problem(load.where, problem, remedy))
+    return request_set
+
+
+def _unchecked_requests(load: ServingLoad) -> RequestSet:
     requests = load.requests
     if isinstance(requests, DrawnRequests):
         return drawn_requests(requests)
-    request_set = read_requests(load.directory / requests.trace, load.where)
+    path = load.directory / requests.trace
+    if path.is_dir():
+        request_set = draw_client_requests(path, requests.seed)
+    else:
+        request_set = read_requests(path, load.where)
+    request_set = since(request_set, requests.start_ns, load.where)
     if requests.spread_ns:
         request_set = spread(request_set, requests.spread_ns)
     return scale(request_set, requests.time, requests.tokens_divisor, requests.limit)
@@ -95,10 +111,8 @@ def refuse_other_jobs(scenario: Scenario) -> None:
 
 
 def redrawn(load: ServingLoad, seed_offset: int) -> ServingLoad:
-    """Return a workload with other drawn requests; the same for a trace."""
+    """Return a workload with other drawn requests; the same for a trace of recorded ones."""
     requests = load.requests
-    if not isinstance(requests, DrawnRequests):
-        return load
     return replace(load, requests=replace(requests, seed=requests.seed + seed_offset))
 
 
@@ -117,5 +131,5 @@ def refuse_serving(scenario: Scenario) -> None:
     if serving_load(scenario) is not None:
         problem = "a serving workload has results of its own, which are not written here"
         raise PlanError(
-            Problem("workload.serving", problem, "use etloop twin, run or sweep, or etloop.serve")
+            Problem("workload.serving", problem, "use etloop twin, etloop run, etloop sweep, or etloop.serve")
         )

@@ -12,10 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from etloop.contract.base.errors import ConfigError, ExitCode, Problem
+from etloop.contract.base.errors import ExitCode, InputError, Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.protocol.messages import Hello
 from etloop.controller.inputs.scenario.scenario import Scenario, parse_scenario
+from etloop.controller.plan.serving_jobs import refuse_serving
 from etloop.controller.rack.actor import CONTROLLER
 from etloop.controller.rack.dispatch import RackPort, Restrictions, Start, decide, queue_order
 from etloop.controller.rack.events import (
@@ -165,7 +166,8 @@ class Rack:
             reader = looking_reader(self._rules.allowed_code)
             scenario = parse_scenario(text.encode(), "scenario", self._rules.root, reader)
             refuse_python(scenario, self._rules.allowed_code)
-        except ConfigError as error:
+            refuse_serving(scenario)
+        except InputError as error:
             return error.problems
         except PluginNamed:
             # The plugin defines its keys, so they are checked when the job is prepared.

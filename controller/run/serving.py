@@ -83,10 +83,9 @@ def serve_in_twin(
         assignment, network, absent = flow_network(prepared.plan, device)
         source = _Source(cluster, first_rank, (assignment,))
         outcome = flow_level(assignment, network, FlowLevelSettings(limit_ns=settings.limit_ns), source)
-        if len(prepared.scenario.jobs) > 1:
-            absent = (*absent, "iteration times of the other jobs")
         notes = (f"flow level: without {', '.join(absent)}",) if absent else ()
         records = _records(load, request_set, cluster, source.last_ns, notes)
+        records = replace(records, jobs=_other_jobs(prepared, outcome.ops, 0))
         return serving_run(records, checks, outcome.failure, level)
     made: list[_Source] = []
 

@@ -11,13 +11,19 @@ from io import BufferedIOBase
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.base.errors import ConfigError, PlanError, Problem
 from etloop.contract.model.topology import Topology
 from etloop.controller.run.derived_rig import first_address
-from etloop.controller.transfers.protocol import MOST_LINE_BYTES, ServedNetwork, TransferSession
+from etloop.controller.transfers.protocol import (
+    MOST_LINE_BYTES,
+    NetworkFailure,
+    ServedNetwork,
+    TransferSession,
+)
 from etloop.runtime.sockets.unix_socket import connected, listening
+from etloop.traffic.transfer_values import TransferFigures
 from etloop.traffic.transfer_ways import TransferWays
-from etloop.traffic.transfers import FlowTransfers, TransferFigures
+from etloop.traffic.transfers import FlowTransfers
 
 STANDARD_STREAMS: Final = "-"
 _OWNER_ONLY: Final = 0o600
@@ -25,27 +31,37 @@ _CHUNK_BYTES: Final = 1 << 16
 _PROBE_S: Final = 1.0
 
 
-def transfer_session(topology: Topology) -> TransferSession:
-    """Return a session over the flow-level network of a topology. Raises `PlanError` for settings that it does not model."""
+def flow_network(topology: Topology) -> tuple[ServedNetwork, FlowTransfers]:
+    """Return the flow-level network of a topology. Raises `PlanError` for settings that it does not model."""
     addresses = [first_address(number, attachment) for number, attachment in enumerate(topology.attachments)]
     ways = TransferWays(topology, addresses)
+    network = FlowTransfers(ways)
     served = ServedNetwork(
-        ways.endpoints, ways.link_names, "flow", lambda src, dst: ways.way(src, dst) is not None
+        ways.endpoints,
+        ways.link_names,
+        "flow",
+        lambda src, dst: ways.way(src, dst) is not None,
+        network.expect,
     )
-    return TransferSession(served, FlowTransfers(ways))
+    return served, network
 
 
 def serve(session: TransferSession, where: str, report: Callable[[str], None]) -> TransferFigures:
     """Answer one client until its input ends; return the counts after all transfers have ended.
 
-    `where`: a path for the socket, or "-" for standard input and output. Raises `ConfigError` if the path cannot be used.
+    `where`: a path for the socket, or "-" for standard input and output. Raises `ConfigError` if the path cannot be used, and
+    `PlanError` for a network that ended before its client.
     """
     if where == STANDARD_STREAMS:
         _converse(session, sys.stdin.buffer, sys.stdout.buffer)
+    else:
+        with _client(Path(where), report) as connection, connection.makefile("rwb") as stream:
+            _converse(session, stream, stream)
+    try:
         return session.drain()
-    with _client(Path(where), report) as connection, connection.makefile("rwb") as stream:
-        _converse(session, stream, stream)
-    return session.drain()
+    except NetworkFailure as error:
+        remedy = "see its outages and switches, or use --level flow"
+        raise PlanError(Problem("topology", f"the network has ended: {error}", remedy)) from None
 
 
 def _converse(

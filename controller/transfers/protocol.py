@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.protocol.serialization import Unreadable, json_bytes, parse_json
-from etloop.traffic.transfers import MOST_TRANSFERS, Done, Transfer, TransferFigures, TransferId
+from etloop.traffic.transfer_values import MOST_TRANSFERS, Done, Transfer, TransferFigures, TransferId
 
 VERSION: Final = 1
 MOST_LINE_BYTES: Final = 1 << 20
@@ -52,7 +52,7 @@ _KEYS: Final[Mapping[Op, tuple[str, ...]]] = {
 
 
 class TransferNetwork(Protocol):
-    """Transfers in virtual time, as `traffic.transfers.FlowTransfers` has them."""
+    """Transfers in virtual time, as `traffic.transfers.FlowTransfers` has them, or a network of packets."""
 
     @property
     def now_ns(self) -> int:
@@ -69,16 +69,13 @@ class TransferNetwork(Protocol):
         """Begin transfers now."""
 
     def advance(self, at_ns: int) -> list[Done]:
-        """Move time forward; return the transfers that were done until then, in order."""
+        """Move time forward; return the transfers that were done until then, in order. Raises `NetworkFailure`."""
 
     def next_ns(self) -> int | None:
-        """Return the earliest completion if no transfer begins before it; None without transfers."""
+        """Return the earliest completion if no transfer begins before it, or a bound of it; None without transfers."""
 
     def cancel(self, transfer_id: TransferId) -> int:
         """End a transfer; return the bytes that were not yet sent."""
-
-    def expect(self, src: int, dst: int, transfer_bytes: int) -> int:
-        """Return when a transfer that began now would be done if nothing else began."""
 
     def figures(self) -> TransferFigures:
         """Return the counts since the beginning."""
@@ -93,6 +90,17 @@ class ServedNetwork:
     level: str
     has_way: Callable[[int, int], bool]
     """Whether the topology has a way from one endpoint to another, by number."""
+    expect: Callable[[int, int, int], int] | None = None
+    """When a transfer (source, destination, bytes) that began now would be done if nothing else began; None: not known."""
+
+    @property
+    def next_is(self) -> str:
+        """Return what `next` is: the earliest completion, or a time before the next completion."""
+        return "bound" if self.expect is None else "earliest"
+
+
+class NetworkFailure(Exception):
+    """A network that has ended before its client did, and why."""
 
 
 class _Refused(Exception):
@@ -119,10 +127,12 @@ class TransferSession:
             reply = self._reply(line)
         except _Refused as error:
             reply = {"error": str(error), "at": error.key, "line": self._line}
+        except NetworkFailure as error:
+            reply = {"error": f"the network has ended: {error}", "at": "", "line": self._line}
         return json_bytes(reply) + b"\n"
 
     def drain(self) -> TransferFigures:
-        """Let all transfers end, and return the final counts."""
+        """Let all transfers end, and return the final counts. Raises `NetworkFailure`."""
         while (next_ns := self._network.next_ns()) is not None:
             self._network.advance(next_ns)
         return self._network.figures()
@@ -143,11 +153,7 @@ class TransferSession:
             case Op.CANCEL:
                 return self._cancel(request)
             case Op.ASK:
-                src, dst = self._ends_of(request, "")
-                return {
-                    "t": self._network.now_ns,
-                    "eta": self._network.expect(src, dst, _bytes_of(request, "")),
-                }
+                return self._ask(request)
             case Op.STATS:
                 return self._stats()
 
@@ -159,6 +165,7 @@ class TransferSession:
             "v": VERSION,
             "unit": "ns",
             "level": self._served.level,
+            "next": self._served.next_is,
             "endpoints": list(self._served.endpoints),
         }
 
@@ -191,6 +198,12 @@ class TransferSession:
         is_left = self._network.is_under_way(transfer_id)
         left_bytes = self._network.cancel(transfer_id) if is_left else 0
         return self._answer(done) | {"left": left_bytes}
+
+    def _ask(self, request: Fields) -> Fields:
+        src, dst = self._ends_of(request, "")
+        if self._served.expect is None:
+            raise _Refused("op", f"ask needs the flow level; this is the {self._served.level} level")
+        return {"t": self._network.now_ns, "eta": self._served.expect(src, dst, _bytes_of(request, ""))}
 
     def _move(self, at_ns: int) -> Fields:
         return self._answer(self._network.advance(at_ns))

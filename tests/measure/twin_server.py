@@ -17,7 +17,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from etloop.controller.run.transfer_server import transfer_session
+from etloop.controller.run.transfer_server import flow_network
+from etloop.controller.transfers.protocol import TransferSession
 from etloop.traffic.topology.topology_file import parse_topology
 from tests.measure.harness import Bar, Options, Row, Values, measure, table
 
@@ -31,7 +32,7 @@ LOADS: Final = ("random pairs", "incast to one port")
 def conversation(load: str, transfers: int, under_way: int) -> tuple[float, str, float]:
     """Return the CPU time in seconds, a digest of all answers, and the mean slowdown."""
     draw = random.Random(3)
-    session = transfer_session(parse_topology(TOPOLOGY.encode(), "topology.yaml"))
+    session = TransferSession(*flow_network(parse_topology(TOPOLOGY.encode(), "topology.yaml")))
     digest = hashlib.sha256()
     begin_s = time.process_time()
 

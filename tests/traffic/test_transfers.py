@@ -9,8 +9,9 @@ import pytest
 from etloop.contract.base.errors import PlanError
 from etloop.contract.model.topology import Topology
 from etloop.traffic.topology.topology_file import parse_topology
+from etloop.traffic.transfer_values import Done, Transfer
 from etloop.traffic.transfer_ways import TransferWays
-from etloop.traffic.transfers import Done, FlowTransfers, Transfer
+from etloop.traffic.transfers import FlowTransfers
 
 ONE_SWITCH = "single: {ports: [a/p, b/p, c/p, d/p], rate: 100Gbps, delay: 500ns}"
 OVERSUBSCRIBED = "leaf_spine: {leaves: [{ports: [a/p, b/p]}, {ports: [c/p, d/p]}], spines: 1, rate: 100Gbps}"

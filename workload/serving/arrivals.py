@@ -1,8 +1,4 @@
-"""Requests drawn from a seed: arrivals (Poisson, gamma, Weibull, bursts, constant), lengths, a shared prefix. Pure.
-
-One stream of PCG64's raw numbers per purpose, so that a change of one setting leaves the other draws alone, and so that the same
-seed gives the same requests with every version of numpy.
-"""
+"""Requests drawn from a seed: arrivals (Poisson, gamma, Weibull, bursts, constant), lengths, a shared prefix. Pure."""
 
 from __future__ import annotations
 
@@ -26,6 +22,7 @@ from etloop.contract.base.units import (
 )
 from etloop.contract.base.value_form import FormedParser, pattern_form
 from etloop.contract.base.value_parsers import SEED, bounded, integer, word_of
+from etloop.workload.serving.draws import gamma, normal, uniforms, weibull
 from etloop.workload.serving.requests import MOST_REQUESTS, MOST_TOKENS, Request, RequestSet
 
 if TYPE_CHECKING:
@@ -84,7 +81,7 @@ class Length:
                 return self.least + _zipf_rank(uniform(), span, self.parameter)
             case LengthKind.LOGNORMAL:
                 sigma = math.sqrt(math.log(1 + self.parameter**2))
-                drawn = math.exp(math.log(self.mean) - sigma**2 / 2 + sigma * _normal(uniform))
+                drawn = math.exp(math.log(self.mean) - sigma**2 / 2 + sigma * normal(uniform))
                 return min(max(round(drawn), self.least), self.most)
 
 
@@ -210,25 +207,9 @@ class _Purpose(IntEnum):
     PREFIX = 4
 
 
-def _uniforms(seed: int, purpose: _Purpose) -> Callable[[], float]:
-    """Return a source of numbers in (0, 1]."""
-    bits = np.random.PCG64([seed, int(purpose)])
-    numbers: Iterator[int] = iter(())
-
-    def draw() -> float:
-        nonlocal numbers
-        raw = next(numbers, None)
-        if raw is None:
-            numbers = iter(bits.random_raw(4096).tolist())
-            raw = next(numbers)
-        return float((raw >> 11) + 1) / float(1 << 53)
-
-    return draw
-
-
 def drawn_requests(drawn: DrawnRequests) -> RequestSet:
     """Return the requests of these settings; the first one arrives at 0."""
-    draws = {purpose: _uniforms(drawn.seed, purpose) for purpose in _Purpose}
+    draws = {purpose: uniforms(drawn.seed, int(purpose)) for purpose in _Purpose}
     gaps = _gaps_ns(drawn, draws[_Purpose.ARRIVALS])
     common = tuple(range(-(-drawn.prefix_tokens // GENERATED_BLOCK_TOKENS)))
     requests: list[Request] = []
@@ -257,12 +238,12 @@ def _gaps_ns(drawn: DrawnRequests, uniform: Callable[[], float]) -> Iterator[flo
         case Arrivals.GAMMA:
             shape = (_MICRO / drawn.cv_per_million) ** 2
             while True:
-                yield _gamma(shape, uniform) * mean_ns / shape
+                yield gamma(shape, uniform) * mean_ns / shape
         case Arrivals.WEIBULL:
             shape = drawn.shape_per_million / _MICRO
             scale_ns = mean_ns / math.gamma(1 + 1 / shape)
             while True:
-                yield scale_ns * (-math.log(uniform())) ** (1 / shape)
+                yield scale_ns * weibull(shape, uniform)
         case Arrivals.BURSTS:
             yield from _burst_gaps_ns(drawn, mean_ns, uniform)
 
@@ -276,25 +257,6 @@ def _burst_gaps_ns(drawn: DrawnRequests, mean_ns: float, uniform: Callable[[], f
         at_ns = busy_ns + busy_ns // drawn.on_ns * drawn.off_ns
         yield at_ns - last_ns
         last_ns = at_ns
-
-
-def _normal(uniform: Callable[[], float]) -> float:
-    """Draw from the standard normal distribution (Box and Muller)."""
-    return math.sqrt(-2 * math.log(uniform())) * math.cos(2 * math.pi * uniform())
-
-
-def _gamma(shape: float, uniform: Callable[[], float]) -> float:
-    """Draw from a gamma distribution of scale 1 (Marsaglia and Tsang, 2000)."""
-    if shape < 1:
-        share: float = uniform() ** (1 / shape)
-        return _gamma(shape + 1, uniform) * share
-    d = shape - 1 / 3
-    c = 1 / math.sqrt(9 * d)
-    while True:
-        x = _normal(uniform)
-        v = (1 + c * x) ** 3
-        if v > 0 and math.log(uniform()) < x * x / 2 + d - d * v + d * math.log(v):
-            return float(d * v)
 
 
 @lru_cache(maxsize=4)

@@ -38,7 +38,7 @@ def _bytes_per_second(text: str) -> int:
 def _point(text: str) -> tuple[int, int]:
     """Parse a count and a time, such as "512 42ms"."""
     count, _, duration = text.strip().partition(" ")
-    if not count.isdigit() or len(count) > 9 or not duration.strip():
+    if not (count.isascii() and count.isdigit()) or len(count) > 9 or not duration.strip():
         raise QuantityError(f'"{text[:64]}" is not a count and a time', 'write both, such as "512 42ms"')
     return int(count), bounded(parse_duration_ns, 0, _LONGEST_NS, format_duration)(duration.strip())
 

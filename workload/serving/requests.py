@@ -7,9 +7,13 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Final
 
+from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.late_dataclass import dataclass
+from etloop.contract.base.units import NS_PER_S
 
 MOST_REQUESTS: Final = 1_000_000
+LATEST_NS: Final = 366 * 86_400 * NS_PER_S
+"""Latest arrival, and longest trace."""
 MOST_TOKENS: Final = 1 << 24
 MOST_BLOCKS: Final = 1 << 20
 """Most prefix blocks of one request."""
@@ -22,7 +26,7 @@ class Request:
     number: int
     """Id: the position in its source, from 0."""
     arrival_ns: int
-    """Since the first arrival of the source."""
+    """Since the first arrival of the source, or since its `start`."""
     input_tokens: int
     output_tokens: int
     blocks: tuple[int, ...] = ()
@@ -40,6 +44,23 @@ class RequestSet:
     failed: int = 0
     """Requests of the source without an answer, which are left out."""
     notes: tuple[str, ...] = ()
+
+
+def since(request_set: RequestSet, start_ns: int, where: str) -> RequestSet:
+    """Return the requests that arrive from `start_ns` on, which is their new time 0. Raises `ConfigError`, naming `where`."""
+    if not start_ns:
+        return request_set
+    kept = tuple(
+        replace(request, arrival_ns=request.arrival_ns - start_ns)
+        for request in request_set.requests
+        if request.arrival_ns >= start_ns
+    )
+    if not kept:
+        last_s = request_set.requests[-1].arrival_ns / 1e9
+        problem = f"no request arrives from {start_ns / 1e9:g} s on; the last one arrives at {last_s:g} s"
+        raise ConfigError(Problem(where, problem, "write an earlier start"))
+    note = f"requests from {start_ns / 1e9:g} s of the trace on"
+    return replace(request_set, requests=kept, notes=(*request_set.notes, note))
 
 
 def scale(request_set: RequestSet, time_factor: Fraction, tokens_divisor: int, limit: int) -> RequestSet:

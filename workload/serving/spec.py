@@ -20,7 +20,7 @@ from etloop.contract.base.units import (
     parse_duration_ns,
     parse_factor,
 )
-from etloop.contract.base.value_parsers import bounded, integer, word_of, words, yes_or_no
+from etloop.contract.base.value_parsers import SEED, bounded, integer, word_of, words, yes_or_no
 from etloop.workload.serving.arrivals import DrawnRequests
 from etloop.workload.serving.compute_time import ComputeModel
 from etloop.workload.serving.expert_exchange import dispatch_bytes
@@ -159,15 +159,22 @@ class TraceRequests:
     """Keys of `requests:` that replay a trace."""
 
     trace: str = required("trace", words, "", "name a trace, or write a rate")
-    """Trace of requests: Mooncake, Qwen-Bailian (JSON lines), Azure or BurstGPT (CSV), relative to the scenario."""
+    """Trace of requests: Mooncake, Qwen-Bailian (JSON lines), Azure or BurstGPT (CSV), or a folder of ServeGen's clients, from
+    which they are drawn; relative to the scenario."""
+    start_ns: int = setting(
+        "start", bounded(parse_duration_ns, 0, 366 * 86_400 * NS_PER_S, format_duration), 0
+    )
+    """Leaves out the requests that arrive before this time of the trace."""
     time: Fraction = setting("time", parse_factor, Fraction(1))
     """Factor of the gaps between arrivals."""
     tokens_divisor: int = setting("tokens_divisor", integer(1, MOST_TOKENS), 1)
     """Divides the tokens of requests and of prefix blocks, rounded up."""
     limit: int = setting("limit", integer(0, MOST_REQUESTS), 0)
-    """The first so many requests; 0: all."""
+    """The first so many requests, from `start` on; 0: all."""
     spread_ns: int = setting("spread", bounded(parse_duration_ns, 0, 3600 * NS_PER_S, format_duration), 0)
     """Spreads arrivals of one time over up to this time, for traces with rounded times (Mooncake's conversations: 3s)."""
+    seed: int = setting("seed", SEED, 1)
+    """Draws the requests of ServeGen's clients; the scenario's seed if left out."""
 
 
 @dataclass(frozen=True, slots=True)

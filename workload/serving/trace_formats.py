@@ -10,17 +10,23 @@ import csv
 import json
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal, DecimalException
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import NS_PER_S
-from etloop.workload.serving.requests import MOST_BLOCKS, MOST_REQUESTS, MOST_TOKENS, Request, RequestSet
+from etloop.workload.serving.requests import (
+    LATEST_NS,
+    MOST_BLOCKS,
+    MOST_REQUESTS,
+    MOST_TOKENS,
+    Request,
+    RequestSet,
+)
 
 MOST_FILE_BYTES: Final = 1 << 30
-LATEST_NS: Final = 366 * 86_400 * NS_PER_S
 _MOST_LINE_BYTES: Final = 16 << 20
 _MOST_ID: Final = 1 << 62
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
@@ -191,7 +197,8 @@ def _time_ns(at: str, value: object, unit_ns: int) -> int:
     if type(value) is not int and not isinstance(value, Decimal):
         _refuse(at, f"the time is {str(value)[:40]}", "write a number")
     number = Decimal(value)
-    if not number.is_finite() or not 0 <= number * unit_ns <= 2 * LATEST_NS:
+    # The product of a number out of range may be out of Decimal's range, too.
+    if not number.is_finite() or not 0 <= number <= LATEST_NS or number * unit_ns > 2 * LATEST_NS:
         _refuse(at, f"the time is {str(value)[:40]}", "write a number from 0")
     return int(number * unit_ns)
 
@@ -215,7 +222,10 @@ def _csv_records(
     lines: Iterator[tuple[str, str]], names: tuple[str, ...], read: Callable[[str, dict[str, str]], _Record]
 ) -> Iterator[tuple[str, _Record]]:
     for at, line in lines:
-        fields: Sequence[str] = next(csv.reader([line]))
+        try:
+            fields: Sequence[str] = next(csv.reader([line]))
+        except csv.Error as error:
+            _refuse(at, f"is not CSV: {error}", "write one row a line")
         if len(fields) != len(names):
             _refuse(at, f"{len(fields)} values for {len(names)} columns", "write one for each column")
         yield at, read(at, dict(zip(names, fields, strict=True)))
@@ -228,7 +238,7 @@ def _azure(at: str, fields: dict[str, str]) -> _Record:
         seconds = int((datetime.fromisoformat(whole) - datetime(2000, 1, 1)).total_seconds())  # noqa: DTZ001
     except (ValueError, TypeError):
         _refuse(at, f'"{stamp[:40]}" is not a time', "write it as 2023-11-16 18:17:03.9799600")
-    if fraction and not (fraction.isdigit() and len(fraction) <= 9):
+    if fraction and not (fraction.isascii() and fraction.isdigit() and len(fraction) <= 9):
         _refuse(at, f'"{stamp[:40]}" is not a time', "write at most 9 decimals of the second")
     at_ns = seconds * NS_PER_S + int(fraction.ljust(9, "0") or "0")
     return _Record(at_ns, _count(at, fields, "ContextTokens"), _count(at, fields, "GeneratedTokens"))
@@ -237,7 +247,7 @@ def _azure(at: str, fields: dict[str, str]) -> _Record:
 def _burstgpt(at: str, fields: dict[str, str]) -> _Record:
     try:
         seconds = Decimal(fields["Timestamp"])
-    except InvalidOperation:
+    except DecimalException:
         _refuse(at, f'"{fields["Timestamp"][:40]}" is not a time in seconds', "write a number")
     at_ns = _seconds(at, seconds)
     return _Record(at_ns, _count(at, fields, "Request tokens"), _count(at, fields, "Response tokens"))
@@ -245,6 +255,6 @@ def _burstgpt(at: str, fields: dict[str, str]) -> _Record:
 
 def _count(at: str, fields: dict[str, str], name: str) -> int:
     text = fields[name].strip()
-    if not text.isdigit() or len(text) > 9:
+    if not (text.isascii() and text.isdigit()) or len(text) > 9:
         _refuse(at, f'{name} is "{text[:40]}"', f"write a whole number from 0 to {MOST_TOKENS}")
     return _tokens(at, name, int(text))

@@ -33,7 +33,7 @@ def _read_requests(section: Section, seed: int) -> DrawnRequests | TraceRequests
         drawn_keys = [key for key in ("rate", "count", "arrivals", "input", "output") if below.has(key)]
         if drawn_keys:
             below.mistake(drawn_keys[0], "the trace has every request", "remove it, or remove trace")
-        requests = read_settings(TraceRequests, below)
+        requests = read_settings(TraceRequests, below, TraceRequests("", seed=seed))
     else:
         requests = read_settings(DrawnRequests, below, DrawnRequests(10**6, seed=seed))
     below.close()

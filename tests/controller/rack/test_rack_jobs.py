@@ -332,6 +332,18 @@ def test_ports_are_named_or_wished_for_and_not_both(tmp_path: Path, path: Path) 
         assert problem.remedy == "name ports, or give port_count and least_link_bps"
 
 
+def test_a_serving_workload_is_refused_at_its_submission(tmp_path: Path, path: Path) -> None:
+    rack = Rack(
+        JobStore.open(path), PORTS, RackLimits(5, 5, 1000, GIGABIT), ScenarioRules(tmp_path), lambda: "j1"
+    )
+    serving = "{model: llama-3.1-8b, prefill: {instances: 1}, decode: {instances: 1}, requests: {rate: 1}}"
+    answer = rack.submit(JobRequest(f"workload: {{serving: {serving}}}\n", named("a/p0")), "test")
+    assert isinstance(answer, Rejected)
+    (problem,) = answer.problems
+    assert problem.where == "workload.serving"
+    assert "etloop run" in problem.remedy
+
+
 def test_a_store_is_read_beside_its_controller_and_never_written(path: Path) -> None:
     store = JobStore.open(path)
     kept, _ = store.submit("j1", REQUEST, "client")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from etloop.controller.run.transfer_server import transfer_session
+from etloop.controller.run.transfer_server import flow_network
 from etloop.controller.transfers import protocol
 from etloop.controller.transfers.protocol import LATEST_NS, MOST_LINE_BYTES, TransferSession
 from etloop.traffic.topology.topology_file import parse_topology
@@ -20,7 +20,7 @@ GIGABYTE_NS = 40_000_000
 
 
 def session() -> TransferSession:
-    return transfer_session(parse_topology(TOPOLOGY.encode(), "topology.yaml"))
+    return TransferSession(*flow_network(parse_topology(TOPOLOGY.encode(), "topology.yaml")))
 
 
 def say(served: TransferSession, **request: Any) -> dict[str, Any]:
@@ -38,6 +38,7 @@ def test_hello_names_the_endpoints_and_the_level() -> None:
         "v": 1,
         "unit": "ns",
         "level": "flow",
+        "next": "earliest",
         "endpoints": ["p0/e", "p1/e", "d0/e", "d1/e", "x/1", "x/2"],
     }
 

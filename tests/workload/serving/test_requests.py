@@ -95,6 +95,12 @@ def test_burstgpt_leaves_failures_out_and_counts_them(tmp_path: Path) -> None:
         ([AZURE + ",Model"], ":1", "is not a header"),
         ([AZURE], "trace", "has no request"),
         ([""], "trace", "is not a header"),
+        ([MOONCAKE % ("1e999999", 512, 1, [])], ":1", "the time is 1E+999999"),
+        ([MOONCAKE % ("1" + "0" * 5000, 512, 1, [])], ":1", "is not JSON"),
+        ([BURSTGPT, "1e999999999,ChatGPT,480,20,500,log"], ":2", "the time is 1E+999999999"),
+        ([AZURE, "2023-11-16 18:17:03.9," + "1" * 200_000 + ",1"], ":2", "is not CSV"),
+        ([AZURE, "2023-11-16 18:17:03.\u00b2,1,1"], ":2", "is not a time"),
+        ([AZURE, "2023-11-16 18:17:03.9,\u00b2,1"], ":2", "ContextTokens is"),
         ([BURSTGPT, "x,ChatGPT,480,20,500,log"], ":2", "is not a time in seconds"),
     ],
 )

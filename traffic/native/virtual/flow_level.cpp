@@ -68,6 +68,7 @@ class FlowLevel final : public MessageCarrier {
     while (step()) {
     }
     const RecordLog& records = core_->records();
+    // With transfers, those of the ranks of other jobs have been copied already.
     if (!transfers_.present()) outcome_.records.reserve(records.size());
     for (size_t i = transfers_.present() ? records.size() : 0; i < records.size(); ++i) outcome_.records.push_back(records[i]);
     if (!outcome_.failure.empty()) outcome_.waits = core_->waits();
@@ -429,7 +430,9 @@ bool FlowLevel::advances() {
 void FlowLevel::start_transfers() {
   if (!transfers_.present()) return;
   RecordLog& records = core_->records();
-  for (; noted_ < records.size(); ++noted_) transfers_.note(records[noted_]);
+  for (; noted_ < records.size(); ++noted_) {
+    if (!transfers_.note(records[noted_])) outcome_.records.push_back(records[noted_]);
+  }
   records.release(noted_);
   if (transfers_.due_ns() <= now_ns_) transfers_.act(*core_, now_ns_);
 }

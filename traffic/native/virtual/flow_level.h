@@ -34,7 +34,7 @@ struct FlowLevelParams {
   double tolerance = 0;  // of FairShares
   int64_t most_messages = 0;  // 0: unlimited; more end the run
   Nanos limit_ns = 3'600'000'000'000;
-  TransferSource* source = nullptr;  // gets the arrivals; the outcome then has no records
+  TransferSource* source = nullptr;  // gets the arrivals; the outcome then has records of other ranks alone
   StopAsked stop;
 };
 

@@ -77,6 +77,7 @@ class TransferTurns {
   template <typename Poster>
   void begin(Poster& poster, Nanos start_ns) {
     start_ns_ = start_ns;
+    has_begun_ = true;
     if (source_ == nullptr) return;
     for (const TransferPair& pair : source_->pairs()) {
       for (const int32_t rank : {pair.src_rank, pair.dst_rank}) {
@@ -86,17 +87,19 @@ class TransferTurns {
       }
     }
   }
-  // When the source acts next.
+  // When the source acts next; not before `begin`, such as during the probe.
   Nanos due_ns() const {
-    if (source_ == nullptr || over_) return kNever;
+    if (!has_begun_ || source_ == nullptr || over_) return kNever;
     const Nanos next_ns = source_->next_ns();
     if (!arrived_.empty()) return start_ns_;
     return next_ns == kNever ? kNever : start_ns_ + next_ns;
   }
-  void note(const OpRecord& record) {
+  // Note a record. Return whether it is of a transfer, and not of an op of another rank's program.
+  bool note(const OpRecord& record) {
     const auto rank = static_cast<size_t>(record.rank);
-    if (rank >= is_posted_.size() || !is_posted_[rank] || record.iteration == TransferSource::kSendId) return;
-    arrived_.push_back({record.iteration, record.completed_ns - start_ns_});
+    if (rank >= is_posted_.size() || !is_posted_[rank]) return false;
+    if (record.iteration != TransferSource::kSendId) arrived_.push_back({record.iteration, record.completed_ns - start_ns_});
+    return true;
   }
   // Let the source act at `now`.
   template <typename Poster>
@@ -118,6 +121,7 @@ class TransferTurns {
  private:
   TransferSource* source_;
   Nanos start_ns_ = 0;
+  bool has_begun_ = false;
   bool over_ = false;
   std::vector<bool> is_posted_;  // by rank
   std::vector<ArrivedTransfer> arrived_;
