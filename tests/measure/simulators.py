@@ -146,7 +146,9 @@ def main() -> None:
         )
     if parsed.store:
         kept = json.loads(OUTPUTS.read_text())["cases"] if OUTPUTS.exists() else {}
-        cases = {case.name: {**kept, **stored}[case.name] for case in CASES if case.name in {**kept, **stored}}
+        cases = {
+            case.name: {**kept, **stored}[case.name] for case in CASES if case.name in {**kept, **stored}
+        }
         OUTPUTS.write_text(json.dumps({"revision": REVISION, "cases": cases}, indent=1) + "\n")
 
 

@@ -201,6 +201,12 @@ def test_exports_are_jobs_of_the_same_bytes(simulator: Simulator, trace: str, tm
             collective("all_reduce"),
             LEAVES.replace("uplinks: 1", "uplinks: 1\n  uplink_rate: 800Gbps"),
             UET,
+            "differ in queues",
+        ),
+        (
+            collective("all_reduce"),
+            FASTER_ABOVE,
+            UET,
             "other rates up than down",
         ),
     ],
