@@ -28,7 +28,7 @@ MOST_BYTES: Final = 1 << 28
 
 
 def compare_with_output(run_dir: Path, export_dir: Path, *, as_json: bool) -> CommandResult:
-    """Return a run beside the simulator's output in the directory of an export.
+    """Return a run next to the simulator's output in the directory of an export.
 
     Raises `ConfigError` or `RunDirError` if one of them cannot be read, or they are of different jobs.
     """

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 EXAMPLE: Final = (
     "  etloop compare runs/before runs/after\n"
     "  etloop compare study/points/p000 study/points/p001 --html compare.html\n"
-    "  etloop compare twin1 incast.htsim                  beside the output of another simulator (etloop export)\n"
+    "  etloop compare twin1 incast.htsim                  next to the output of another simulator (etloop export)\n"
     "\n"
     "exit codes: 0 no regression, 20 inconclusive or different, 30 a regression, 65 the runs cannot be compared"
 )

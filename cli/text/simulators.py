@@ -1,4 +1,4 @@
-"""Exports for other simulators, and a run beside their outputs, as text. Pure."""
+"""Exports for other simulators, and a run next to their outputs, as text. Pure."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def render_manifest(about: Manifest, directory: str) -> str:
 
 
 def render_simulator_comparison(comparison: SimulatorComparison) -> str:
-    """Return completion times of a run beside those of a simulator."""
-    lines = [f"{comparison.count} {comparison.of}, beside {comparison.simulator}"]
+    """Return completion times of a run next to those of a simulator."""
+    lines = [f"{comparison.count} {comparison.of}, next to {comparison.simulator}"]
     lines += table_lines(table_of("simulator", "Completion", _COLUMNS, comparison.figures))
     if comparison.counts:
         counts = ", ".join(f"{count} {name}" for name, count in comparison.counts.items())

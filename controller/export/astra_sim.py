@@ -40,7 +40,7 @@ _SYSTEM: Final = {
 
 
 def export_astra_sim(graph: MessageGraph, host_of_rank: tuple[int, ...], topology: Topology) -> ExportFiles:
-    """Return a trace for each rank, and the settings beside them. Raises as `lone_path`."""
+    """Return a trace for each rank, and the settings next to them. Raises as `lone_path`."""
     path = lone_path(topology, host_of_rank)
     files = {
         f"{_PREFIX}.{rank}.et": b"".join(encode_trace(_nodes(graph, nodes)))

@@ -1,4 +1,4 @@
-"""A run beside the output of another simulator on its export: completion times of the same operations. Pure."""
+"""A run next to the output of another simulator on its export: completion times of the same operations. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class FigurePair:
 
 @dataclass(frozen=True, slots=True)
 class SimulatorComparison:
-    """Figures of a run beside those of a simulator."""
+    """Figures of a run next to those of a simulator."""
 
     simulator: str
     of: str
@@ -73,7 +73,7 @@ def parse_messages(text: str) -> NDArray[np.int64]:
 def compare_times(
     ops: RunOps, messages: NDArray[np.int64], times: SimulatorTimes, about: Manifest
 ) -> SimulatorComparison:
-    """Return the completion times of a run beside those of a simulator.
+    """Return the completion times of a run next to those of a simulator.
 
     An operation of the simulator ends with the last message that it sends or receives. Raises `ConfigError` if the run
     lacks an operation of the export.

@@ -291,7 +291,7 @@ def _begin(awaited: tuple[_Start, ...], rank: int) -> _Start:
     start_ns = max((start.start_ns for start in awaited), default=0)
     if events and start_ns:
         problem = (
-            f"rank {rank} computes {start_ns} ns beside messages that it waits for; htsim has no compute"
+            f"rank {rank} computes {start_ns} ns next to messages that it waits for; htsim has no compute"
         )
         raise PlanError(Problem("export", problem, "write scale: {compute: 0} in the scenario"))
     return _Start(events, start_ns)

@@ -119,10 +119,10 @@ def _refuse(plan: Plan) -> None:
         problem = "network cards have several planes, which other simulators do not have"
         problems.append(Problem("rig", problem, "leave out planes"))
     if any(rank.background for rank in plan.whole().ranks):
-        problem = "background ranks run beside the job, which other simulators do not have"
+        problem = "background ranks run next to the job, which other simulators do not have"
         problems.append(Problem("workload", problem, "leave out the background"))
     if plan.parts.streams:
-        problem = f"{len(plan.parts.streams)} UDP streams run beside the job"
+        problem = f"{len(plan.parts.streams)} UDP streams run next to the job"
         problems.append(Problem("streams", problem, "leave them out"))
     if plan.parts.scenario.timeline:
         problems.append(Problem("timeline", "links go down or come up in the run", "leave out the timeline"))

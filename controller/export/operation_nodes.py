@@ -1,6 +1,6 @@
 """Nodes of one operation of a rank: what each message of its step table waits for.
 
-Batches of a channel run one after another, lanes of a batch beside each other; a step waits for what its lane received
+Batches of a channel run one after another, lanes of a batch next to each other; a step waits for what its lane received
 before and for the steps of other lanes that its entry names (traffic/collectives/core/table.py).
 """
 
