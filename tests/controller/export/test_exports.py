@@ -239,7 +239,7 @@ MESSAGES = parse_messages(
 )
 
 
-def test_htsim_output_next to_a_run() -> None:
+def test_htsim_output_next_to_a_run() -> None:
     times = read_output(OUTPUT, ABOUT)
     assert times.end_ns.tolist() == [10_000.0, 20_500.0]
     assert times.counts == {"new": 7, "retransmitted": 1, "nacks": 2}
