@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 EXAMPLE: Final = (
     "  etloop compare runs/before runs/after\n"
     "  etloop compare study/points/p000 study/points/p001 --html compare.html\n"
+    "  etloop compare twin1 incast.htsim                  next to the output of another simulator (etloop export)\n"
     "\n"
     "exit codes: 0 no regression, 20 inconclusive or different, 30 a regression, 65 the runs cannot be compared"
 )
@@ -28,7 +29,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
     help_text = "run directory, or directory of repeated runs"
     parser.add_argument("a", type=Path, metavar="A", help=f"baseline: {help_text}")
-    parser.add_argument("b", type=Path, metavar="B", help=f"candidate: {help_text}")
+    parser.add_argument(
+        "b",
+        type=Path,
+        metavar="B",
+        help=f"candidate: {help_text}, or of an export with its simulator's output",
+    )
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write the comparison as an HTML page")
     add_comparison_settings(parser)
     add_counts_ignored(parser)
@@ -41,6 +47,10 @@ def run(parsed: argparse.Namespace) -> CommandResult:
     """
     from dataclasses import replace
 
+    if (parsed.b / "export.json").is_file():
+        from etloop.cli.simulator_output import compare_with_output
+
+        return compare_with_output(parsed.a, parsed.b, as_json=parsed.json)
     with quick_loading():
         from etloop.contract.base.errors import ExitCode
         from etloop.results.schema.comparison import Outcome

@@ -6,9 +6,8 @@ Decides which values of a profile are shown. A file that cannot be read again do
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from etloop.contract.base.errors import ConfigError
 from etloop.dut_profiles.device_topology import parse_modelled_topology
@@ -23,19 +22,24 @@ if TYPE_CHECKING:
     from etloop.contract.model.topology import Topology
 
 Read = TypeVar("Read")
-_TOPOLOGIES_KEPT: Final = 8
 
 
-def device_facts(texts: Mapping[str, str | bytes | None], directory: Path) -> DeviceFacts:
-    """Return the facts stated in a run's profile and topology. Names of files in them are relative to `directory`."""
+def device_facts(
+    texts: Mapping[str, str | bytes | None], directory: Path, topology: Topology | None = None
+) -> DeviceFacts:
+    """Return the facts stated in a run's profile and topology. Names of files in them are relative to `directory`.
+
+    `topology` is that of the texts, if the run was prepared from it; None: it is read from them.
+    """
     read_errors: list[str] = []
     profile: DutProfile | None = _read(texts, PROFILE_FILE, parse_profile, read_errors)
-    topology: Topology | None = _read(
-        texts,
-        TOPOLOGY_FILE,
-        lambda text, source: _parse_topology(text, source, directory),
-        read_errors,
-    )
+    if topology is None:
+        topology = _read(
+            texts,
+            TOPOLOGY_FILE,
+            lambda text, source: parse_modelled_topology(text, source, directory),
+            read_errors,
+        )
     if profile is None:
         return DeviceFacts(topology=topology, unread=tuple(read_errors))
     identity = profile.identity
@@ -50,12 +54,6 @@ def device_facts(texts: Mapping[str, str | bytes | None], directory: Path) -> De
         topology=topology,
         unread=tuple(read_errors),
     )  # fmt: skip
-
-
-# Cached because all runs of a sweep's point have the same topology.
-@lru_cache(maxsize=_TOPOLOGIES_KEPT)
-def _parse_topology(text: bytes, source: str, directory: Path) -> Topology:
-    return parse_modelled_topology(text, source, directory)
 
 
 def _read(

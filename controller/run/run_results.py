@@ -121,7 +121,9 @@ def finish_run(
         # The tables have them; a second copy of a long run would take too much memory.
         measurement = replace(measurement, ops=NO_OPS, job_ops=NO_OPS)
     watcher.enter(Step.VERDICT)
-    facts = device_facts(material.texts, options.out_dir or Path())
+    device = None if ran.prepared is None else ran.prepared.device
+    topology = None if device is None else device.topology
+    facts = device_facts(material.texts, options.out_dir or Path(), topology)
     place = "" if options.out_dir is None else place_of(options.out_dir)
     with_verdict = add_verdict(
         run,

@@ -232,6 +232,20 @@ printf '%s\\n' 'scenario: scenario.yaml' 'topology: topology.yaml' 'rig: rig.yam
             "etloop compare": Step(exits=VERDICTS),
         },
     ),
+    "docs/credibility.md": Stage(
+        before="""\
+printf '%s\\n' 'workload: {incast: {senders: 3, size: 1MiB}}' 'transport: {kind: uet}' > scenario.yaml
+echo 'single: {ports: [a/p, b/p, c/p, d/p], rate: 100Gbps, switch: {preset: lossy}}' > topology.yaml
+""",
+        steps={
+            "etloop compare": Step(
+                before="""\
+awk -F, 'NR > 1 {printf "Flow f flowId %d s 0 finished at %d total\\n", $1 + 1, 300 + $1}' \\
+  incast.htsim/messages.csv > incast.htsim/output.txt
+"""
+            ),
+        },
+    ),
     "docs/trend.md": Stage(
         before=SMALL_JOB.format(ranks=4)
         + TWO_AGENTS

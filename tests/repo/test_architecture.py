@@ -76,6 +76,7 @@ MAY_IMPORT: Final[Mapping[str, str]] = {
     "controller/plan": "contract workload traffic results controller/inputs",
     "controller/case": "contract runtime workload dut_profiles results controller/inputs",
     "controller/transfers": "contract traffic",
+    "controller/export": "contract workload traffic results controller/inputs controller/plan",
     "controller/otg": "contract workload controller/inputs controller/plan",
     "controller/run": "contract runtime workload traffic dut_profiles results counters lab controller/inputs controller/plan"
     " controller/session controller/case controller/transfers",
@@ -112,7 +113,7 @@ PURE: Final = frozenset(
     " dut_profiles/model dut_profiles/rules dut_profiles/sonic results/schema results/measure results/verdict results/expected"
     " results/tables results/trend"
     " results/device results/kpis results/diagnosis results/compare results/report results/text results/html results/export"
-    " controller/otg controller/plan controller/transfers experiments/certify/rules".split()
+    " controller/otg controller/plan controller/transfers controller/export experiments/certify/rules".split()
 )
 """Rooms that see no clock, chance, thread, process or operating system."""
 

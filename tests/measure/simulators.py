@@ -1,0 +1,156 @@
+"""Runs the cases of `tests.support.simulator_cases` in unmodified htsim and in the twin, side by side.
+
+    python -m tests.measure.simulators --htsim PATH/htsim_uec [--store] [--only TEXT]
+    python -m tests.measure.simulators --write
+
+`--store` writes the completion times of htsim to `OUTPUTS`; `--write` makes the table of docs/credibility.md from them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from etloop.controller.export.bundle import OUTPUT_FILE, Manifest, Simulator
+from etloop.controller.export.export import export_plan
+from etloop.controller.export.outputs import read_output
+from etloop.controller.plan.run_numbers import TWIN_ID
+from etloop.controller.run.derived_rig import derived_rig
+from etloop.controller.run.pipeline import SilentWatcher
+from etloop.controller.run.prepare import InputFile, Prepared, PrepareOptions, RunInputs, prepare
+from etloop.controller.run.twin import TwinExecution, described_device
+from etloop.traffic.twin import TwinSettings
+from tests.support.places import ROOT
+from tests.support.simulator_cases import CASES, SimulatorCase
+
+OUTPUTS: Final = ROOT / "tests/support/htsim_outputs.json"
+PAGE: Final = ROOT / "docs/credibility.md"
+MARKS: Final = ("<!-- htsim -->", "<!-- /htsim -->")
+KINDS: Final = ("uet", "mrc")
+REVISION: Final = "ultraethernet/uet-htsim 40ccb05"
+
+
+def prepare_case(case: SimulatorCase, directory: Path, kind: str) -> Prepared:
+    """Return the plan of a case, whose files are written to `directory`."""
+    scenario, topology_path = case.write(directory, kind)
+    topology = InputFile(topology_path)
+    inputs = RunInputs(InputFile(scenario), derived_rig(topology), topology, TWIN_ID)
+    return prepare(inputs, PrepareOptions(keeps_case=False))
+
+
+def twin_times(prepared: Prepared) -> dict[str, float]:
+    """Return first, mean and last completion in the twin, in us."""
+    executed = TwinExecution(TwinSettings(seed=1)).execute(prepared, "", SilentWatcher(), None)
+    twin = executed.twin
+    assert twin is not None
+    assert twin.failure == "", twin.failure
+    ops = twin.ops[twin.ops["wire_tx_bytes"] > 0]
+    return summary_us(ops["completed_ns"] - twin.start_ns)
+
+
+def summary_us(end_ns: Any) -> dict[str, float]:
+    """Return first, mean and last of times in ns."""
+    times = np.asarray(end_ns, np.float64) / 1000
+    return {"first": float(times.min()), "mean": float(times.mean()), "last": float(times.max())}
+
+
+def export_case(prepared: Prepared, directory: Path) -> Manifest:
+    """Write the export of a case to `directory`."""
+    about, files = export_plan(prepared.plan, described_device(prepared).topology, Simulator.HTSIM)
+    for name, content in files.items():
+        (directory / name).write_bytes(content)
+    return about
+
+
+def htsim_times(case: SimulatorCase, directory: Path, binary: Path) -> tuple[dict[str, float], str]:
+    """Run htsim on the export of a case; return its times and the command."""
+    about = export_case(prepare_case(case, directory, "uet"), directory)
+    words = about.command.removesuffix(f" > {OUTPUT_FILE}").split()[1:]
+    done = subprocess.run(
+        [binary, *words], cwd=directory, capture_output=True, text=True, timeout=1800, check=True
+    )
+    times = read_output(done.stdout, about)
+    return summary_us(times.end_ns), about.command
+
+
+def table_lines(stored: dict[str, Any], ours: dict[str, dict[str, float]]) -> list[str]:
+    """Return the table of the page; `ours` is the last completion by case and transport, in us."""
+    lines = [
+        "| case | htsim | UET | MRC | error UET | error MRC | budget | |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for case in CASES:
+        last_us = stored["cases"][case.name]["last"]
+        errors = {kind: ours[case.name][kind] / last_us - 1 for kind in KINDS}
+        fails = [kind.upper() for kind in KINDS if abs(errors[kind]) > case.budget]
+        cells = [f"{ours[case.name][kind]:.1f}" for kind in KINDS]
+        cells += [f"{100 * errors[kind]:+.1f} %" for kind in KINDS]
+        lines.append(
+            f"| {case.name} | {last_us:.1f} | {' | '.join(cells)} | {100 * case.budget:.0f} % | "
+            f"{'fails: ' + ', '.join(fails) if fails else 'ok'} |"
+        )
+    return lines
+
+
+def write_page() -> None:
+    """Compute the twin's side of every case and write the table of the page."""
+    stored = json.loads(OUTPUTS.read_text())
+    ours: dict[str, dict[str, float]] = {}
+    with tempfile.TemporaryDirectory() as place:
+        for case in CASES:
+            ours[case.name] = {
+                kind: twin_times(prepare_case(case, Path(place), kind))["last"] for kind in KINDS
+            }
+    text = PAGE.read_text()
+    begin, end = (text.index(mark) for mark in MARKS)
+    table = "\n".join(table_lines(stored, ours))
+    PAGE.write_text(f"{text[: begin + len(MARKS[0])]}\n\n{table}\n\n{text[end:]}")
+
+
+def main() -> None:
+    """Print a row for each case, and store the outputs of htsim if asked."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--htsim", type=Path)
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--store", action="store_true")
+    parser.add_argument("--only", default="")
+    parsed = parser.parse_args()
+    if parsed.write:
+        write_page()
+        return
+    if parsed.htsim is None:
+        parser.error("name the binary of htsim with --htsim")
+    stored: dict[str, Any] = {}
+    print(
+        "| case | htsim last (mean) us | UET | MRC | UET / htsim | MRC / htsim |\n|---|---|---|---|---|---|"
+    )
+    for case in CASES:
+        if parsed.only not in case.name:
+            continue
+        with tempfile.TemporaryDirectory() as place:
+            directory = Path(place)
+            theirs, command = htsim_times(case, directory, parsed.htsim)
+            ours = {kind: twin_times(prepare_case(case, directory, kind)) for kind in KINDS}
+        stored[case.name] = {**theirs, "command": command}
+        cells = [f"{ours[kind]['last']:.1f} ({ours[kind]['mean']:.1f})" for kind in KINDS]
+        ratios = [f"{ours[kind]['last'] / theirs['last']:.3f}" for kind in KINDS]
+        print(
+            f"| {case.name} | {theirs['last']:.1f} ({theirs['mean']:.1f}) | {' | '.join([*cells, *ratios])} |",
+            flush=True,
+        )
+    if parsed.store:
+        kept = json.loads(OUTPUTS.read_text())["cases"] if OUTPUTS.exists() else {}
+        cases = {
+            case.name: {**kept, **stored}[case.name] for case in CASES if case.name in {**kept, **stored}
+        }
+        OUTPUTS.write_text(json.dumps({"revision": REVISION, "cases": cases}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
