@@ -137,7 +137,7 @@ async def test_refused_configuration_changes_nothing() -> None:
     [
         ("/control/state", transmit(state="start"), 400),
         ("/control/state", transmit(state="pause"), 400),
-        ("/monitor/capture", {"port_name": "Port 0"}, 404),
+        ("/monitor/capture", {"port_name": "Port 0"}, 400),
         ("/control/action", {}, 404),
         ("/config", b"{", 400),
         ("/config", b"[" * 100_000, 400),
