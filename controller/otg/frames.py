@@ -154,7 +154,7 @@ def _pseudo_header(
 def ones_complement_sum(data: bytes) -> int:
     """Return the ones' complement sum of 16-bit words (RFC 1071); an odd byte is followed by 0."""
     padded = data + b"\0" * (len(data) % 2)
-    total = sum(struct.unpack(f">{len(padded) // 2}H", padded))
+    total: int = sum(struct.unpack(f">{len(padded) // 2}H", padded))
     while total > 0xFFFF:
         total = (total & 0xFFFF) + (total >> 16)
     return total

@@ -18,13 +18,15 @@ import sys
 import time
 import types
 from collections.abc import Callable
+from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
-import snappi
 import yaml
 
+from etloop.contract.protocol.lab import LabAgentStatus, LabPortStatus
 from etloop.lab.client import lab_counters, lab_status
 
 URL: Final = os.environ.get("OTG_API", "https://127.0.0.1:8443")
@@ -42,11 +44,22 @@ class LabDut:
     hostname = "dut"
 
     def __init__(self) -> None:
-        agents = lab_status(LAB).agents
-        self.ports = [port for agent in agents for port in agent.ports]
-        self.locations = [f"{agent.name}/{port.port}" for agent in agents for port in agent.ports]
         self._queues_base: dict[str, Any] = {}
         self._pfc_base: dict[str, Any] = {}
+
+    @cached_property
+    def _agents(self) -> tuple[LabAgentStatus, ...]:
+        return lab_status(LAB).agents
+
+    @property
+    def ports(self) -> list[LabPortStatus]:
+        """Return the ports of the rig."""
+        return [port for agent in self._agents for port in agent.ports]
+
+    @property
+    def locations(self) -> list[str]:
+        """Return the ports of the rig as "agent/port"."""
+        return [f"{agent.name}/{port.port}" for agent in self._agents for port in agent.ports]
 
     @property
     def interfaces(self) -> list[str]:
@@ -213,7 +226,7 @@ def nothing() -> dict[str, Any]:
 @pytest.fixture
 def snappi_api() -> Api:
     """Return the api of the server."""
-    return Api(snappi.api(location=URL))
+    return Api(import_module("snappi").api(location=URL))
 
 
 @pytest.fixture
