@@ -20,7 +20,7 @@ MARK: Final = b"etlf"
 SIGNATURE_BYTES: Final = 18
 FCS_BYTES: Final = 4
 MOST_FRAMES: Final = 4096
-"""Distinct frames of a stream."""
+"""Distinct frames of all streams of a run."""
 MOST_FRAME_BYTES: Final = 4 << 20
 """Bytes of all distinct frames of a stream."""
 MOST_CAPTURED_BYTES: Final = 16 << 20

@@ -27,6 +27,7 @@ from etloop.controller.otg.model import RawFlow
 
 LEAST_SIZE_BYTES: Final = 64
 MOST_SIZE_BYTES: Final = 9216
+MOST_RAW_FLOWS: Final = 256
 LINE_OVERHEAD_BYTES: Final = 20
 """Preamble and gap of a frame on the line."""
 _MOST_RATE: Final = 1_000_000_000_000
@@ -109,8 +110,14 @@ def read_raw_flows(
     """Return the raw flows of a configuration, numbered in their order."""
     flows: list[RawFlow] = []
     names: set[str] = set()
-    for number, fields in enumerate(root.children("flows")):
-        flow = _read_flow(fields, number, ports, rig_ports)
+    entries = root.children("flows")
+    if len(entries) > MOST_RAW_FLOWS:
+        root.refuse("flows", f"{len(entries)} raw flows are more than {MOST_RAW_FLOWS}", "remove some")
+        return ()
+    room = MOST_FRAMES
+    for number, fields in enumerate(entries):
+        flow = _read_flow(fields, number, ports, rig_ports, room)
+        room -= len(flow.frames)
         if flow.name in names:
             fields.refuse("name", f'"{flow.name}" is used twice', "give every flow its own name")
         names.add(flow.name)
@@ -119,16 +126,17 @@ def read_raw_flows(
 
 
 def _read_flow(
-    fields: Fields, number: int, ports: Mapping[str, str], rig_ports: Mapping[str, RigPort]
+    fields: Fields, number: int, ports: Mapping[str, str], rig_ports: Mapping[str, RigPort], room: int
 ) -> RawFlow:
+    """Return a flow of at most `room` distinct frames, or of one."""
     name = fields.text("name")
     tx_port, rx_ports = _read_ends(fields, ports)
     headers = _read_headers(fields)
     sizes = _read_sizes(fields, least_size_bytes(headers))
     frames = cycle_frames(headers, sizes)
-    if frames > MOST_FRAMES or frames * max(sizes) > MOST_FRAME_BYTES:
+    if frames > max(room, 1) or frames * max(sizes) > MOST_FRAME_BYTES:
         problem = f"its fields and sizes repeat after {frames} frames of up to {max(sizes)} bytes"
-        remedy = f"use counts with a common multiple of at most {MOST_FRAMES}, and 4 MiB of frames"
+        remedy = f"use counts with smaller common multiples: {MOST_FRAMES} frames in all flows, 4 MiB in each"
         fields.refuse("packet", problem, remedy)
         frames = 1
     cycle_bytes = sum(sizes[index % len(sizes)] for index in range(frames))

@@ -177,6 +177,16 @@ def test_small_frame_needs_room_for_its_signature() -> None:
         map_config(config, RIG_PORTS)
 
 
+def test_frames_of_all_flows_are_bounded() -> None:
+    many = {"choice": "udp", "udp": {"src_port": {"choice": "increment", "increment": {"count": 2048}}}}
+    flows = [raw_flow(ETHERNET, IPV4, many) | {"name": str(number)} for number in range(3)]
+    assert problem_paths(raw_config() | {"flows": flows[:1]}) == ["$.flows[0].packet"], "3 addresses"
+    ipv4 = {"choice": "ipv4", "ipv4": {}}
+    flows = [raw_flow(ETHERNET, ipv4, many) | {"name": str(number)} for number in range(3)]
+    assert problem_paths(raw_config() | {"flows": flows}) == ["$.flows[2].packet"]
+    assert problem_paths(raw_config() | {"flows": [raw_flow(ETHERNET)] * 257}) == ["$.flows"]
+
+
 def test_layer1_must_have_the_speed_of_the_link() -> None:
     layer1 = {"name": "l", "port_names": ["Port 0"], "speed": "speed_25_gbps", "mtu": 1500}
     assert map_config(raw_config(ETHERNET) | {"layer1": [layer1]}, RIG_PORTS).warnings == ()

@@ -21,6 +21,7 @@ from etloop.controller.otg_server.certificate import server_context
 from etloop.controller.otg_server.held_test import ServeOptions
 from etloop.controller.otg_server.server import MOST_BODY_BYTES, GrpcSettings, OtgServer
 from tests.controller.otg.test_otg_mapping import two_ports, with_options
+from tests.controller.otg.test_otg_raw_flows import ETHERNET, IPV4, UDP_HEADER, raw_config
 from tests.controller.otg.test_otg_runs import RIG, transmit
 
 STOP = transmit(state="stop")
@@ -193,6 +194,10 @@ async def test_mutated_requests_are_all_answered() -> None:
     chance = random.Random(62)
     cnp = {"ip_dscp": {"value": 0}}
     templates = [("/config", with_options(cnp=cnp)), ("/control/state", STOP)]
+    templates += [
+        ("/config", raw_config(ETHERNET, IPV4, UDP_HEADER)),
+        ("/monitor/capture", {"port_name": "x"}),
+    ]
     templates += [("/monitor/metrics", body) for body in (PER_QP, PER_PEER, PORTS)]
     statuses: dict[int, int] = {}
     async with served() as client:
