@@ -179,6 +179,11 @@ def _add_guard(run: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--ttl", type=int, metavar="N", help="TTL of all packets; with 1 no router forwards them (default 64)"
     )
+    group.add_argument(
+        "--allow-raw-frames",
+        action="store_true",
+        help="send and capture whole frames with any addresses, as raw flows of etloop otg serve need",
+    )
 
 
 def _run(options: argparse.Namespace, open_engine: OpenEngineCall) -> ExitCode:
@@ -189,7 +194,12 @@ def _run(options: argparse.Namespace, open_engine: OpenEngineCall) -> ExitCode:
     curve = CurveClient(options.controller_key, options.key) if options.key is not None else None
     capture = _capture_target(options)
     guard = read_guard(
-        options.allow_peers, options.allow_udp_ports, options.most_rate, options.most_packet_rate, options.ttl
+        options.allow_peers,
+        options.allow_udp_ports,
+        options.most_rate,
+        options.most_packet_rate,
+        options.ttl,
+        raw_frames=options.allow_raw_frames,
     )
     with _threads(options) as threads:
         settings = AgentSettings(

@@ -242,7 +242,8 @@ def _hand_over(engine: Engine, started: bool) -> HandedOver:
         outcome = _ENDS.get(status.phase, EngineEnd.STOPPED)
         engine.stop()
         records, counters = engine.take_records(), (engine.flows(), engine.ports(), engine.rates())
-        return HandedOver(outcome, status.failure, records, *counters, engine.streams())
+        streams, frames = engine.streams(), engine.status().frames
+        return HandedOver(outcome, status.failure, records, *counters, streams, frames, engine.captured())
     except ENGINE_ERRORS as error:
         _log.exception("the engine failed while transferring its records")
         return HandedOver(EngineEnd.FAILED, str(engine_problem(error)))

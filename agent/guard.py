@@ -22,6 +22,7 @@ from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import QuantityError, parse_at, parse_rate_bps
 from etloop.contract.model.assignment import Assignment, Path, PortBackend, UdpStream
 from etloop.contract.model.capabilities import Capabilities
+from etloop.contract.model.frame_streams import FrameWork
 from etloop.traffic.send_limits import UNLIMITED, SendLimits
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -45,6 +46,8 @@ class Guard:
     udp_ports: tuple[tuple[int, int], ...] = USUAL_UDP_PORTS
     """Allowed destination UDP ports, as ranges of first and last."""
     limits: SendLimits = field(default=UNLIMITED)
+    raw_frames: bool = False
+    """Frames may be sent and captured as the controller lays them out."""
 
 
 def read_guard(
@@ -53,6 +56,8 @@ def read_guard(
     most_rate: str | None,
     most_packet_rate: str | None,
     ttl: int | None,
+    *,
+    raw_frames: bool = False,
 ) -> Guard:
     """Return the limits given by options of `etloop-agent run`; None: not given. Raises `ConfigError` with all mistakes."""
     mistakes = Mistakes()
@@ -73,7 +78,7 @@ def read_guard(
     assert ports is None or isinstance(ports, tuple)
     assert bps is None or isinstance(bps, int)
     assert packets is None or isinstance(packets, int)
-    return Guard(networks, ports or USUAL_UDP_PORTS, SendLimits(bps or 0, packets or 0, ttl or 0))
+    return Guard(networks, ports or USUAL_UDP_PORTS, SendLimits(bps or 0, packets or 0, ttl or 0), raw_frames)
 
 
 def unwanted(
@@ -86,6 +91,7 @@ def unwanted(
         *_target_problems(assignment, guard, host, prefixes, host_name),
         *_udp_port_problems(assignment, guard, host_name),
         *_rate_problems(assignment, guard.limits, host_name),
+        *_frame_problems(assignment, guard, host_name),
     )
 
 
@@ -181,6 +187,20 @@ def _rate_problems(assignment: Assignment, limits: SendLimits, host_name: str) -
                 f"use another backend; or on {host_name}, remove --most-rate, --most-packet-rate and --ttl"
             )
             yield Problem(f"port {port.name}", problem, remedy)
+
+
+def _frame_problems(assignment: Assignment, guard: Guard, host_name: str) -> Iterator[Problem]:
+    """Yield a problem if streams of frames or captures need a permission, which no limit of packets is enforced with."""
+    if assignment.frames == FrameWork():
+        return
+    if not guard.raw_frames:
+        problem = "requests frames with headers of its own, or captures; this agent does not allow them"
+        yield Problem("raw flows", problem, f"on {host_name}, start etloop-agent run with --allow-raw-frames")
+    elif guard.limits.limits_rate or guard.limits.hop_limit:
+        problem = "cannot be held to a rate or a TTL by this agent"
+        yield Problem(
+            "raw flows", problem, f"on {host_name}, remove --most-rate, --most-packet-rate and --ttl"
+        )
 
 
 def _sent(assignment: Assignment) -> tuple[UdpStream, ...]:

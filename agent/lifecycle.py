@@ -48,6 +48,7 @@ from etloop.contract.protocol.messages import (
     Armed,
     Assign,
     Bye,
+    Captured,
     Collect,
     ControllerMessage,
     Dismissed,
@@ -398,6 +399,11 @@ class AgentLife:
                 self._send(Report(run_id, self._last, left.end is EngineEnd.DONE, batch))
         self._do(*(SendMessage(Flows(run_id, batch)) for batch in _batches(left.flows) if len(batch)))
         self._do(*(SendMessage(Rates(run_id, batch)) for batch in _batches(left.rates) if len(batch)))
+        for port, records in left.captured.items():
+            parts = range(0, len(records), MAX_BATCH_BYTES)
+            self._do(
+                *(SendMessage(Captured(run_id, port, records[at : at + MAX_BATCH_BYTES])) for at in parts)
+            )
         self._send(
             Finished(
                 run_id,
@@ -408,6 +414,7 @@ class AgentLife:
                 left.ports,
                 len(left.rates),
                 left.streams,
+                left.frames,
             )
         )
         self._advance(AgentEvent.HANDED_OVER)
@@ -425,6 +432,7 @@ class AgentLife:
             status.wire_rx_bytes,
             quiet_ns,
             status.threads,
+            status.frames,
         )
         self._last = progress
         completed = status.phase is EnginePhase.DONE

@@ -4,6 +4,7 @@ hands over.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from etloop.contract.base.errors import ExitCode
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import Assignment
+from etloop.contract.model.frame_streams import FrameCount
 from etloop.contract.model.records import CC_RECORD, FLOW_RECORD, OP_RECORD, PORT_RECORD, StreamCount
 from etloop.contract.protocol.messages import AgentMessage, EngineEnd, QueuePairEnd
 
@@ -122,3 +124,6 @@ class HandedOver:
     ports: NDArray[np.void] = field(default_factory=lambda: np.empty(0, PORT_RECORD))
     rates: NDArray[np.void] = field(default_factory=lambda: np.empty(0, CC_RECORD))
     streams: tuple[StreamCount, ...] = ()
+    frames: tuple[FrameCount, ...] = ()
+    captured: Mapping[int, bytes] = field(default_factory=dict)
+    """Records of a pcap file by port of the assignment."""

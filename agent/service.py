@@ -51,6 +51,7 @@ from etloop.contract.base.errors import ConfigError, ExitCode, InputError, Probl
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.capabilities import Capabilities
+from etloop.contract.model.frame_streams import FrameWork
 from etloop.contract.protocol.endpoint import is_loopback
 from etloop.contract.protocol.messages import (
     MAX_TO_AGENT_BYTES,
@@ -159,7 +160,19 @@ def open_allowed(settings: AgentSettings, open_engine: OpenEngineCall, assignmen
         raise RigError(*problems)
     if problems := unwanted(assignment, settings.guard, host, own_prefixes(), name):
         raise ConfigError(*problems)
-    return open_engine(assignment)
+    return open_engine(with_interfaces(assignment, host))
+
+
+def with_interfaces(assignment: Assignment, host: Capabilities) -> Assignment:
+    """Return an assignment whose ports have the names of their interfaces, if it has streams of frames."""
+    if assignment.frames == FrameWork():
+        return assignment
+    interfaces = [host.interface_of(port.addresses[0]) for port in assignment.ports]
+    ports = tuple(
+        replace(port, interface=interface.name) if interface is not None else port
+        for port, interface in zip(assignment.ports, interfaces, strict=True)
+    )
+    return replace(assignment, ports=ports)
 
 
 async def serve(settings: AgentSettings, open_engine: OpenEngineCall = open_native_engine) -> ExitCode:

@@ -313,7 +313,7 @@ class Lab:
             )
             agent_command = ("etloop.agent.cli", "run", "--controller", self._parts.plan.bind, "--name", name)
             plugins = ("--allow-plugins",) if self._order.allow_plugins else ()
-            permissions = ("--allow-peers", peers, *plugins)
+            permissions = ("--allow-peers", peers, "--allow-raw-frames", *plugins)
             with (self._directory / f"agent-{name}.log").open("wb") as log:
                 self._agents[name] = subprocess.Popen(
                     own_module(*enter_command, "--", *own_module(*agent_command, *permissions)),

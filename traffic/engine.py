@@ -5,7 +5,9 @@ Everything that happens per packet, message or op is done in `traffic/native`.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from enum import Enum
 from typing import Final
 
@@ -15,6 +17,7 @@ from numpy.typing import NDArray
 from etloop.contract.base.errors import Problem, RigError
 from etloop.contract.model.assignment import Assignment, PortSettings
 from etloop.contract.model.engine import EnginePhase, EngineStatus, ProbeOutcome, ThreadBytes, TurnaroundPart
+from etloop.contract.model.frame_streams import FrameWork
 from etloop.contract.model.records import (
     CC_RECORD,
     FLOW_RECORD,
@@ -28,6 +31,7 @@ from etloop.contract.protocol.messages import QueuePairEnd
 from etloop.traffic import _native
 from etloop.traffic.capture import CaptureTarget, plan_capture
 from etloop.traffic.cc_library import libraries_for
+from etloop.traffic.frame_streams import FrameStreams
 from etloop.traffic.send_limits import UNLIMITED, SendLimits, loop_limits
 from etloop.traffic.threads.loop_threads import ORDINARY, UNPLANNED, LoopThreads, ThreadPlan, plan_threads
 from etloop.traffic.threads.port_queues import Spread, gather_counters, spread_queues
@@ -59,10 +63,12 @@ class Engine:
         degraded: tuple[str, ...],
         streams: UdpStreams | None = None,
         threads: ThreadPlan = UNPLANNED,
+        frames: FrameStreams | None = None,
     ) -> None:
         self._assignment = spread.assignment
         self._port_of = spread.port_of
         self._streams = streams or UdpStreams(())
+        self._frames = frames or FrameStreams(FrameWork(), ())
         self._loops = loops
         self._taken = [0] * loops.ports()
         self._waits: list[NDArray[np.void] | None] = []
@@ -121,10 +127,11 @@ class Engine:
         degraded += [*thread_plan.degraded, *threads.degraded, *limits.degraded()]
         try:
             streams = UdpStreams(assignment.streams, limits)
+            frames = FrameStreams(assignment.frames, rig_ports)
         except RigError:
             loops.close()
             raise
-        return Engine(spread, loops, tuple(dict.fromkeys(degraded)), streams, thread_plan)
+        return Engine(spread, loops, tuple(dict.fromkeys(degraded)), streams, thread_plan, frames)
 
     @property
     def processors(self) -> tuple[int, ...]:
@@ -207,25 +214,31 @@ class Engine:
         """Start all ranks and streams at `start_ns` of this machine's monotonic clock."""
         self._loops.start(start_ns)
         self._streams.start(start_ns)
+        self._frames.start(start_ns)
 
     def status(self) -> EngineStatus:
         """Return the current state of the run; after `stop`, the state in which it was stopped."""
         if self._last is not None:
-            return self._last
+            return replace(self._last, frames=self._frames.counts())
         ports = self._loops.status()
         phases = [EnginePhase(port[0]) for port in ports]
         failed = next((port for port in ports if EnginePhase(port[0]) is EnginePhase.FAILED), None)
-        failure = failed[6] if failed else self._streams.failure
+        failure = failed[6] if failed else self._streams.failure or self._frames.failure
         phase = EnginePhase.FAILED if failure or failed else min(phases, key=lambda phase: phase.value)
+        last_progress_ns = max(port[5] for port in ports)
+        if phase is EnginePhase.DONE and not self._frames.is_done:
+            # Frames are sent by the clock, so that a pause between them is no stall.
+            phase, last_progress_ns = EnginePhase.RUNNING, time.monotonic_ns()
         return EngineStatus(
             phase=phase,
             ops_done=sum(port[1] for port in ports),
             ops_total=sum(port[2] for port in ports),
             wire_tx_bytes=sum(port[3] for port in ports),
             wire_rx_bytes=sum(port[4] for port in ports),
-            last_progress_ns=max(port[5] for port in ports),
+            last_progress_ns=last_progress_ns,
             failure=failure,
             threads=tuple(ThreadBytes(port[3], port[4]) for port in ports),
+            frames=self._frames.counts(),
         )
 
     def take_records(self) -> NDArray[np.void]:
@@ -296,6 +309,11 @@ class Engine:
         self.stop()
         return self._streams.counts()
 
+    def captured(self) -> dict[int, bytes]:
+        """Return the frames received by each captured port, as records of a pcap file. Stops the loops."""
+        self.stop()
+        return self._frames.captured()
+
     def turnarounds(self) -> tuple[tuple[int, int], ...]:
         """Return the histogram of turnaround times: (lower bound of the bucket in ns, count). Stops the loops.
 
@@ -321,12 +339,14 @@ class Engine:
         self._last = self.status()
         self._stopped = True
         self._streams.stop()
+        self._frames.stop()
         self._loops.stop()
 
     def close(self) -> None:
         """Stop the loops and close the sockets; afterwards only `status`, `stop` and `close` may be called."""
         self.stop()
         self._streams.close()
+        self._frames.close()
         self._loops.close()
 
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from etloop.contract.base.ip_address import IP_ADDRESS
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.fault_rules import PauseRule
+from etloop.contract.model.frame_streams import FrameWork
 from etloop.contract.model.records import StreamForm
 from etloop.contract.model.transport import CaptureSettings, TransportSettings
 
@@ -317,6 +318,7 @@ class Assignment:
     connections: ConnectionColumns
     capture: CaptureSettings = CaptureSettings()
     streams: tuple[UdpStream, ...] = ()
+    frames: FrameWork = FrameWork()
     planes: tuple[tuple[str, ...], ...] = ()
     """For cards with several planes, here and at the other ends of connections: the addresses on all planes that belong together.
     The first of each is the one in `connections`."""

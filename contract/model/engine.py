@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 from etloop.contract.base.late_dataclass import dataclass
+from etloop.contract.model.frame_streams import FrameCount
 
 
 class TurnaroundPart(Enum):
@@ -54,6 +55,8 @@ class EngineStatus:
     failure: str
     threads: tuple[ThreadBytes, ...] = ()
     """One entry per thread, in the order of the assignment's ports, `engine_threads` of each."""
+    frames: tuple[FrameCount, ...] = ()
+    """Streams of frames so far."""
 
 
 @dataclass(frozen=True, slots=True)

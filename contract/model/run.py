@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field
 from enum import StrEnum
 from typing import Protocol
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from etloop.contract.base.late_dataclass import dataclass
+from etloop.contract.model.frame_streams import FrameCount
 from etloop.contract.model.records import CC_RECORD, PROBE_RECORD, StreamCount
 
 
@@ -209,6 +211,9 @@ class AgentRecords:
     """Rates and windows over time; empty if not requested."""
     streams: tuple[StreamCount, ...] = ()
     """Background streams of UDP."""
+    frames: tuple[FrameCount, ...] = ()
+    captured: Mapping[int, bytes] = field(default_factory=dict)
+    """Records of a pcap file by port of the assignment."""
     round_trips: NDArray[np.void] = field(default_factory=lambda: np.empty(0, PROBE_RECORD))
     """Least round trips of the agent's connections before the load; empty where nothing was probed."""
     capabilities: tuple[str, ...] = ()

@@ -19,6 +19,7 @@ from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.capabilities import UNKNOWN, Capabilities
 from etloop.contract.model.engine import ThreadBytes
+from etloop.contract.model.frame_streams import FrameCount
 from etloop.contract.model.records import (
     CC_RECORD,
     FLOW_RECORD,
@@ -30,7 +31,7 @@ from etloop.contract.model.records import (
     StreamCount,
 )
 
-PROTOCOL_VERSION: Final = 22
+PROTOCOL_VERSION: Final = 23
 """Both sides must have the same version; otherwise they refuse each other with an error that names both."""
 
 MAX_TO_AGENT_BYTES: Final = 256 << 20
@@ -198,6 +199,8 @@ class Progress:
     """Time since an operation, message or packet last made progress."""
     threads: tuple[ThreadBytes, ...] = ()
     """One entry per thread, in the order of the assignment's ports, `engine_threads` of each."""
+    frames: tuple[FrameCount, ...] = ()
+    """Streams of frames so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +249,17 @@ class Rates:
 
 
 @dataclass(frozen=True, slots=True)
+class Captured:
+    """Frames that a port received, after the engine stopped; a part of them."""
+
+    run_id: str
+    port: int
+    """Index into the ports of the assignment."""
+    records: bytes
+    """Bytes of a pcap file behind its header: several messages of a port make whole records."""
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """Closes what an agent hands over. The counts let the controller see that nothing is missing."""
 
@@ -257,6 +271,7 @@ class Finished:
     ports: PortRecords
     rates_sent: int = 0
     streams: tuple[StreamCount, ...] = ()
+    frames: tuple[FrameCount, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,6 +419,7 @@ AgentMessage: TypeAlias = (
     | Waits
     | Flows
     | Rates
+    | Captured
     | Finished
     | Bye
 )

@@ -1,11 +1,12 @@
 """Answers to metrics requests: rows of the OTG API from the counts of the last run. Pure.
 
-64-bit integers are JSON strings, as OpenAPI's format uint64 has them. Columns that ETLoop does not measure, such as
-latency, are absent.
+64-bit integers are JSON strings, as OpenAPI's format uint64 has them. Columns that ETLoop does not measure, such as the
+latency of RoCEv2 flows, are absent.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final, TypeAlias
 
 from etloop.contract.base.clock import NS_PER_MS
@@ -33,14 +34,20 @@ _CONNECTION_COUNTERS: Final = (
 
 
 def metrics_answer(
-    request: MetricsRequest, test: OtgTest, counts: RunCounts, *, is_connected: bool, now_ns: int
+    request: MetricsRequest,
+    test: OtgTest,
+    counts: RunCounts,
+    *,
+    is_connected: bool,
+    now_ns: int,
+    capturing: Collection[str] = (),
 ) -> Row:
     """Return the answer to a metrics request; in `idle_counts` all counters are 0."""
     match request.choice:
         case "port":
-            choice, rows = "port_metrics", port_rows(test, counts, now_ns)
+            choice, rows = "port_metrics", port_rows(test, counts, now_ns, capturing)
         case "flow":
-            choice, rows = "flow_metrics", flow_rows(counts, now_ns)
+            choice, rows = "flow_metrics", flow_rows(counts, now_ns) + raw_flow_rows(counts, now_ns)
         case "rocev2_flow":
             choice, rows = "rocev2_flow_per_qp_metrics", queue_pair_rows(counts, now_ns)
         case _:
@@ -104,19 +111,53 @@ def flow_rows(counts: RunCounts, now_ns: int) -> list[Row]:
     return rows
 
 
-def port_rows(test: OtgTest, counts: RunCounts, now_ns: int) -> list[Row]:
+def raw_flow_rows(counts: RunCounts, now_ns: int) -> list[Row]:
+    """Return a row for each raw flow. Bytes count the FCS; loss is that of frames, in percent."""
+    rows: list[Row] = []
+    for flow in counts.raw.flows:
+        tx, rx = counts.raw.totals_of_flow(flow, now_ns)
+        is_sending = counts.raw.is_sending(flow)
+        row: Row = {
+            "name": flow.name,
+            "transmit": "started" if is_sending else "stopped",
+            "port_tx": flow.tx_port,
+            "port_rx": ",".join(flow.rx_ports),
+            "frames_tx": str(tx.frames),
+            "frames_rx": str(rx.frames),
+            "bytes_tx": str(tx.frame_bytes),
+            "bytes_rx": str(rx.frame_bytes),
+            "frames_tx_rate": tx.frames_per_s,
+            "frames_rx_rate": rx.frames_per_s,
+            "loss": max(tx.frames - rx.frames, 0) * 100 / tx.frames if tx.frames and not is_sending else 0.0,
+        }
+        if flow.has_latency and (latency := counts.raw.latency_ns(flow)) is not None:
+            names = ("minimum_ns", "maximum_ns", "average_ns")
+            row["latency"] = {name: float(value) for name, value in zip(names, latency, strict=True)}
+        if (times := counts.raw.times_ns(flow)) is not None:
+            names = ("first_timestamp_ns", "last_timestamp_ns")
+            row["timestamps"] = {name: float(value) for name, value in zip(names, times, strict=True)}
+        rows.append(row)
+    return rows
+
+
+def port_rows(test: OtgTest, counts: RunCounts, now_ns: int, capturing: Collection[str] = ()) -> list[Row]:
     """Return a row for each port. Its link is up once a run has used it; before, ETLoop does not know."""
     names = ("frames_tx_rate", "frames_rx_rate", "bytes_tx_rate", "bytes_rx_rate")
     used_ports = {
         port for run in counts.flows for port in (run.queue_pair.port, run.rx_port) if counts.messages
-    }
+    } | counts.raw.used_ports()
     rows: list[Row] = []
     for port, label in test.ports.items():
+        raw_tx, raw_rx = counts.raw.totals_of_port(port, now_ns)
         rates, totals = counts.port_rates(port, now_ns), counts.port_totals(port, label)
+        raw_rates = (raw_tx.frames_per_s, raw_rx.frames_per_s, raw_tx.bytes_per_s, raw_rx.bytes_per_s)
+        raw_totals = (raw_tx.frames, raw_rx.frames, raw_tx.frame_bytes, raw_rx.frame_bytes)
+        rates = tuple(rate + raw for rate, raw in zip(rates, raw_rates, strict=True))
+        totals = tuple(total + raw for total, raw in zip(totals, raw_totals, strict=True))
         row: Row = {
             "name": port,
             "location": label,
-            "capture": "stopped",
+            "capture": "started" if port in capturing else "stopped",
             "transmit": "started" if rates[0] else "stopped",
         }
         if port in used_ports:

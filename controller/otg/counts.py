@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.model.run import RunEnd, RunOutcome
+from etloop.controller.otg.model import RawFlow
 from etloop.controller.otg.plan import FlowRun
+from etloop.controller.otg.raw_counts import RawCounts
 
 _RATE_MESSAGES: Final = 64
 """Messages that a rate is averaged over."""
@@ -97,8 +99,15 @@ class End:
 class RunCounts:
     """Counts of one run, until the next one begins."""
 
-    def __init__(self, flows: tuple[FlowRun, ...], messages: int, path_mtu_bytes: int) -> None:
+    def __init__(
+        self,
+        flows: tuple[FlowRun, ...],
+        messages: int,
+        path_mtu_bytes: int,
+        raw: RawCounts | None = None,
+    ) -> None:
         self.flows = flows
+        self.raw = raw or RawCounts()
         self.messages = messages
         self.path_mtu_bytes = path_mtu_bytes
         self.ends = tuple((End(), End()) for _ in flows)
@@ -132,6 +141,8 @@ class RunCounts:
         Row i of an agent's connections is row `connection_rows[agent][i]` of the plan, whose sending ranks are `src_rank`.
         """
         self.is_over, self.has_failed = True, outcome.state is RunEnd.ABORTED
+        self.raw.take({agent.agent: agent.frames for agent in outcome.agents}, 0)
+        self.raw.is_running = False
         counters = [dict.fromkeys(COLUMNS, 0) for _ in self.flows]
         for agent in outcome.agents:
             for record in agent.flows:
@@ -218,8 +229,8 @@ def _port_totals(totals: np.void) -> tuple[int, int, int, int]:
     return frames_tx, frames_rx, bytes_tx, bytes_rx
 
 
-def idle_counts(flows: tuple[FlowRun, ...]) -> RunCounts:
+def idle_counts(flows: tuple[FlowRun, ...], raw_flows: Sequence[RawFlow] = ()) -> RunCounts:
     """Return the counts of a test before its first run."""
-    counts = RunCounts(flows, 0, 1)
+    counts = RunCounts(flows, 0, 1, RawCounts(raw_flows))
     counts.is_over = True
     return counts

@@ -125,6 +125,28 @@ class Fields:
         self._mismatch(key, f"one of {', '.join(allowed)}", value)
         return default
 
+    def has(self, key: str) -> bool:
+        """Return whether a field has a value."""
+        return self._values.get(key) is not None
+
+    def item(self, key: str) -> object:
+        """Return a value as it was decoded; None if it is missing. The caller checks it."""
+        return self._value(key)
+
+    def items(self, key: str) -> list[object]:
+        """Return the values of a list as they were decoded; a missing list is empty."""
+        value = self._value(key)
+        if value is None:
+            return []
+        if isinstance(value, list) and len(value) <= MOST_ITEMS:
+            return value
+        self._mismatch(key, f"a list of at most {MOST_ITEMS} values", value)
+        return []
+
+    def skip(self, *keys: str) -> None:
+        """Accept fields whatever they hold."""
+        self._read.update(keys)
+
     def child(self, key: str) -> Fields:
         """Return an object; a missing one has no fields."""
         return Fields(self._value(key), f"{self.path}.{key}", self._notes)

@@ -16,11 +16,18 @@ from etloop.controller.inputs.rig import RigPort
 from etloop.controller.otg.fields import Fields, Notes
 from etloop.controller.otg.model import EndlessFlow, OtgTest, PortOptions, QueuePair, Verb
 from etloop.controller.otg.options import ECN_NAMES, read_options
+from etloop.controller.otg.raw_flows import read_raw_flows
 
 PATH_MTUS: Final = (4096, 2048, 1024, 512, 256)
 MESSAGE_UNITS: Final = {"bytes": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30}
 MOST_MESSAGE_BYTES: Final = 1 << 30
 """Larger sends are cut into several messages by the engine."""
+LINK_SPEEDS: Final = {
+    "speed_10_fd_mbps": 10_000_000,
+    "speed_10_hd_mbps": 10_000_000,
+    "speed_100_fd_mbps": 100_000_000,
+    "speed_100_hd_mbps": 100_000_000,
+} | {f"speed_{gbps}_gbps": gbps * 1_000_000_000 for gbps in (1, 10, 25, 40, 50, 100, 200, 400, 800)}
 MOST_24_BITS: Final = (1 << 24) - 1
 _VERBS: Final = {verb.value: verb for verb in Verb}
 _RECEIVES_ONLY: Final = ("0.0.0.0", "::")  # noqa: S104 - OTG's sign for "no destination"; no socket is bound to it
@@ -57,6 +64,12 @@ def map_config(config: object, rig_ports: Mapping[str, RigPort]) -> OtgTest:
     addresses = {interface.address for interface in interfaces.values()}
     flows = _read_flows(root, ports, rig_ports, queue_pairs, addresses)
     options = _read_all_options(root, ports, rig_ports)
+    raw_flows = read_raw_flows(root, ports, rig_ports)
+    for flow in raw_flows:
+        if flow.name in {stateful.name for stateful in flows}:
+            notes.refuse(f"{flow.path}.name", f'"{flow.name}" is used twice', "give it another name")
+    captures = _read_captures(root, ports)
+    _read_layer1(root, ports, rig_ports)
     root.refuse_others()
     if notes.problems:
         raise ConfigError(*notes.problems)
@@ -64,7 +77,9 @@ def map_config(config: object, rig_ports: Mapping[str, RigPort]) -> OtgTest:
         port: tuple(interface.address for interface in interfaces.values() if interface.port == port)
         for port in ports
     }
-    return OtgTest(ports, addresses_of_ports, queue_pairs, flows, options, tuple(notes.warnings))
+    return OtgTest(
+        ports, addresses_of_ports, queue_pairs, flows, options, raw_flows, captures, tuple(notes.warnings)
+    )
 
 
 def _read_ports(root: Fields, rig_ports: Mapping[str, RigPort]) -> dict[str, str]:
@@ -82,6 +97,45 @@ def _read_ports(root: Fields, rig_ports: Mapping[str, RigPort]) -> dict[str, str
         ports[name] = location
         fields.refuse_others()
     return ports
+
+
+def _read_captures(root: Fields, ports: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the ports that can be captured, each once."""
+    names: dict[str, None] = {}
+    for fields in root.children("captures"):
+        fields.text("name")
+        for name in fields.texts("port_names"):
+            if name not in ports:
+                remedy = "write names of $.ports"
+                fields.refuse("port_names", f'no port is named "{name[:64]}"', remedy)
+            names[name] = None
+        fields.choice("format", ("pcap",), "pcap")
+        fields.flag("overwrite", default=True)
+        fields.refuse_others()
+    return tuple(names)
+
+
+def _read_layer1(root: Fields, ports: Mapping[str, str], rig_ports: Mapping[str, RigPort]) -> None:
+    """Check speeds against the rig. Nothing of a link is set."""
+    for fields in root.children("layer1"):
+        fields.text("name")
+        names = fields.texts("port_names")
+        speed = fields.choice("speed", LINK_SPEEDS, "speed_10_gbps") if fields.has("speed") else ""
+        for name in names:
+            if name not in ports:
+                remedy = "write names of $.ports"
+                fields.refuse("port_names", f'no port is named "{name[:64]}"', remedy)
+                continue
+            rig_port = rig_ports.get(ports[name])
+            if speed and rig_port is not None and rig_port.link_bps != LINK_SPEEDS[speed]:
+                problem = f"{ports[name]} has a link of {rig_port.link_bps} bit/s in the rig"
+                fields.refuse("speed", problem, "write the speed of the link, or leave it out")
+        effect = "links are those of the agents' hosts"
+        fields.skip("promiscuous", "ieee_media_defaults", "auto_negotiate")
+        if fields.integer("mtu", 64, 14_000, 1500) != 1500:
+            fields.warn("mtu", f"has no effect: {effect}")
+        fields.ignore(auto_negotiation=effect, flow_control=effect, media=effect)
+        fields.refuse_others()
 
 
 def _read_addresses(
@@ -224,7 +278,10 @@ def _read_flows(
                 if flow.name in names:
                     fields.refuse("name", f'"{flow.name}" is used twice', "give every flow its own name")
                 names.add(flow.name)
-                flows.append(flow)
+                # sonic-mgmt gives flows to ports that only receive; a generator has none to send there.
+                queue_pair = queue_pairs.get(flow.queue_pair)
+                if queue_pair is None or queue_pair.destination:
+                    flows.append(flow)
             for part in (line_rate, transmit_type, tx_port):
                 part.refuse_others()
         group.refuse_others()
@@ -245,8 +302,7 @@ def _read_flow(
     if queue_pair is None:
         fields.refuse("tx_endpoint", f'no queue pair is named "{endpoint[:64]}"', "write a qp_name")
     elif not queue_pair.destination:
-        remedy = "give its peer a destination_ip_address"
-        fields.refuse("tx_endpoint", f"{endpoint} has no destination", remedy)
+        fields.warn("tx_endpoint", f"{endpoint} has no destination, so that nothing is sent")
     elif queue_pair.destination not in addresses:
         remedy = "write the address of a device as destination_ip_address of its peer"
         fields.refuse("tx_endpoint", f"no device has address {queue_pair.destination}", remedy)

@@ -58,6 +58,28 @@ class EndlessFlow:
 
 
 @dataclass(frozen=True, slots=True)
+class RawFlow:
+    """Whole frames sent one after the other from a port, over and over."""
+
+    name: str
+    number: int
+    """Number in the signature of its frames."""
+    tx_port: str
+    rx_ports: tuple[str, ...]
+    signature_at: int
+    frames: tuple[bytes, ...]
+    """Without FCS."""
+    cycle_ns: int
+    """Time in which all frames are sent once."""
+    count: int
+    """Frames to send; 0: until the flow is stopped."""
+    delay_ns: int
+    has_latency: bool
+    path: str = field(default="", compare=False)
+    """JSON path, for messages."""
+
+
+@dataclass(frozen=True, slots=True)
 class Marks:
     """DSCP and ECN field of one kind of packet."""
 
@@ -114,5 +136,8 @@ class OtgTest:
     flows: tuple[EndlessFlow, ...]
     options: dict[str, PortOptions]
     """By name of the OTG port; ports without options are absent."""
+    raw_flows: tuple[RawFlow, ...]
+    captures: tuple[str, ...]
+    """OTG ports whose received frames can be captured."""
     warnings: tuple[str, ...]
     """Clamped and ineffective settings, each with its JSON path."""

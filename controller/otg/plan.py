@@ -1,13 +1,14 @@
 """An OTG test on a rig -> the plan of one run: two ranks for each flow, on the ports of its queue pair. Pure.
 
-Flow f is sent by rank 2f and received by rank 2f + 1. Ports get the transports that OTG's options ask for. Refuses what the
+Flow f is sent by rank 2f and received by rank 2f + 1. Raw flows are streams of frames next to them; a port that has only such
+streams gets a rank without messages. Ports get the transports that OTG's options ask for. Refuses what the
 engine cannot carry out: verbs that it does not have, several rates or addresses on one port, and stated queue pair numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Final
 
@@ -18,12 +19,22 @@ from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import Assignment, PortBackend
 from etloop.contract.model.congestion import CongestionParameter, CongestionSettings
+from etloop.contract.model.frame_streams import FrameStream, FrameWork
 from etloop.contract.model.transport import MarkSettings, TransportSettings, traffic_class
 from etloop.controller.inputs.rig import Rig
 from etloop.controller.inputs.scenario.mapping import Mapping as RankMapping
 from etloop.controller.inputs.scenario.mapping import PlacementRule
 from etloop.controller.inputs.scenario.scenario import Scenario, parse_scenario
-from etloop.controller.otg.model import Dcqcn, EndlessFlow, Marks, OtgTest, PortOptions, QueuePair, Verb
+from etloop.controller.otg.model import (
+    Dcqcn,
+    EndlessFlow,
+    Marks,
+    OtgTest,
+    PortOptions,
+    QueuePair,
+    RawFlow,
+    Verb,
+)
 from etloop.controller.plan.job_set import only
 from etloop.controller.plan.plan import Plan, plan_jobs
 from etloop.workload.program.writer import ProgramWriter
@@ -36,6 +47,8 @@ MOST_PASS_MESSAGES: Final = 4096
 """Messages of a flow in one iteration of the plan; longer flows repeat it."""
 _MOST_PASS_OPS: Final = 1 << 18
 """Ops of all flows in one iteration."""
+_IDLE_NS: Final = 1000
+_LEAST_PATH_MTU_BYTES: Final = 1024
 _AHEAD: Final = 8
 """Most receives of a flow that are granted at a time, ahead of their sends."""
 _LEAST_RATE_BPS: Final = 1_000_000
@@ -70,6 +83,9 @@ class RunPlan:
     """Messages of each flow."""
     path_mtu_bytes: int
     stall_timeout_ns: int
+    raw_flows: tuple[RawFlow, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Label of the rig's port by name of the OTG port."""
 
 
 def flow_runs(test: OtgTest) -> tuple[FlowRun, ...]:
@@ -153,18 +169,20 @@ def plan_run(
 ) -> RunPlan:
     """Return the plan in which the named flows send `messages` each; above `MOST_PASS_MESSAGES`, at least so many.
 
-    `nonce` is a random number of this run. Raise `PlanError` if the flows do not fit on the rig.
+    The ports of `test.captures` are captured. `nonce` is a random number of this run. Raise `PlanError` if the flows do not fit on the rig.
     """
     runs = tuple(run for run in flow_runs(test) if run.flow.name in names)
-    assert runs, "the caller names flows of the test"
-    pass_limit = min(MOST_PASS_MESSAGES, _MOST_PASS_OPS // (2 * len(runs)))
-    passes = -(-messages // pass_limit)
+    raw_flows = tuple(flow for flow in test.raw_flows if flow.name in names)
+    assert runs or raw_flows, "the caller names flows of the test"
+    pass_limit = min(MOST_PASS_MESSAGES, _MOST_PASS_OPS // (2 * max(len(runs), 1)))
+    passes = -(-messages // pass_limit) if runs else 1
     pass_messages = -(-messages // passes)
-    path_mtu_bytes = min(run.queue_pair.path_mtu_bytes for run in runs)
+    path_mtu_bytes = min((run.queue_pair.path_mtu_bytes for run in runs), default=_LEAST_PATH_MTU_BYTES)
     scenario = _scenario_of(passes, path_mtu_bytes)
-    mapping = RankMapping(rule=PlacementRule.EXPLICIT, explicit=_places(test, runs))
-    job = _job_of(runs, pass_messages)
-    narrow_rig = _narrow(rig, test, runs)
+    idle_ports = _idle_ports(runs, raw_flows, test.captures)
+    mapping = RankMapping(rule=PlacementRule.EXPLICIT, explicit=_places(test, runs, idle_ports))
+    job = _job_of(runs, pass_messages, len(idle_ports))
+    narrow_rig = _narrow(rig, test, runs, idle_ports)
     jobs = only(job, mapping, scenario.collectives.settings)
     plan = plan_jobs(scenario, narrow_rig, jobs, run_id, drawn_nonce=nonce)
     transports = {
@@ -174,7 +192,10 @@ def plan_run(
         for port, label in test.ports.items()
     }
     assignments = {
-        name: _with_options(assignment, transports, runs, sends_as_writes=sends_as_writes)
+        name: replace(
+            _with_options(assignment, transports, runs, sends_as_writes=sends_as_writes),
+            frames=_frame_work(assignment, test, raw_flows),
+        )
         for name, assignment in plan.assignments.items()
     }
     stall_ns = max(
@@ -182,8 +203,46 @@ def plan_run(
         + [transport.timeout_ns * (transport.retry_limit + 1) for transport in transports.values()]
     )
     return RunPlan(
-        runs, replace(plan, assignments=assignments), passes * pass_messages, path_mtu_bytes, stall_ns
+        runs,
+        replace(plan, assignments=assignments),
+        passes * pass_messages,
+        path_mtu_bytes,
+        stall_ns,
+        raw_flows,
+        test.ports,
     )
+
+
+def _idle_ports(
+    runs: Sequence[FlowRun], raw_flows: Sequence[RawFlow], captured_ports: Collection[str]
+) -> tuple[str, ...]:
+    """Return the ports of raw flows and captures that no queue pair uses."""
+    used = {port for run in runs for port in (run.queue_pair.port, run.rx_port)}
+    wanted = [port for flow in raw_flows for port in (flow.tx_port, *flow.rx_ports)]
+    return tuple(dict.fromkeys(port for port in (*wanted, *captured_ports) if port not in used))
+
+
+def _frame_work(assignment: Assignment, test: OtgTest, raw_flows: Sequence[RawFlow]) -> FrameWork:
+    """Return the streams of raw flows that begin or end at an agent, and its ports to capture."""
+    indices = {f"{assignment.agent}/{port.name}": index for index, port in enumerate(assignment.ports)}
+    streams: list[FrameStream] = []
+    for flow in raw_flows:
+        for port, sends in ((flow.tx_port, True), *((port, False) for port in flow.rx_ports)):
+            index = indices.get(test.ports[port])
+            if index is None:
+                continue
+            end = FrameStream(flow.name, flow.number, index, sends, flow.signature_at)
+            if sends:
+                end = replace(
+                    end,
+                    frames=flow.frames,
+                    cycle_ns=flow.cycle_ns,
+                    count=flow.count,
+                    delay_ns=flow.delay_ns,
+                )
+            streams.append(end)
+    captures = [indices.get(test.ports[port]) for port in test.captures]
+    return FrameWork(tuple(streams), tuple(index for index in captures if index is not None))
 
 
 def _scenario_of(passes: int, path_mtu_bytes: int) -> Scenario:
@@ -193,14 +252,17 @@ def _scenario_of(passes: int, path_mtu_bytes: int) -> Scenario:
     return parse_scenario(text.encode(), "OTG configuration", Path())
 
 
-def _places(test: OtgTest, runs: Sequence[FlowRun]) -> tuple[tuple[int, str], ...]:
+def _places(test: OtgTest, runs: Sequence[FlowRun], idle_ports: Sequence[str]) -> tuple[tuple[int, str], ...]:
     ports = [port for run in runs for port in (run.queue_pair.port, run.rx_port)]
+    ports += idle_ports
     return tuple((rank, test.ports[port]) for rank, port in enumerate(ports))
 
 
-def _narrow(rig: Rig, test: OtgTest, runs: Sequence[FlowRun]) -> Rig:
+def _narrow(rig: Rig, test: OtgTest, runs: Sequence[FlowRun], idle_ports: Sequence[str]) -> Rig:
     """Return the ports of the rig that the flows use, each with the one address that they use."""
-    address_of_label = {test.ports[run.queue_pair.port]: run.queue_pair.source for run in runs}
+    labels = [test.ports[port] for port in idle_ports]
+    address_of_label = {label: rig.ports[label].addresses[0] for label in labels}
+    address_of_label |= {test.ports[run.queue_pair.port]: run.queue_pair.source for run in runs}
     address_of_label |= {test.ports[run.rx_port]: run.queue_pair.destination for run in runs}
     narrow_rig = rig.only(address_of_label)
     agents = tuple(
@@ -216,8 +278,8 @@ def _narrow(rig: Rig, test: OtgTest, runs: Sequence[FlowRun]) -> Rig:
     return replace(narrow_rig, agents=agents, dut=None)
 
 
-def _job_of(runs: Sequence[FlowRun], pass_messages: int) -> Job:
-    """Return the job of one iteration: each sender's messages, one after the other on its queue pair."""
+def _job_of(runs: Sequence[FlowRun], pass_messages: int, idle_ranks: int) -> Job:
+    """Return the job of one iteration: each sender's messages, one after the other on its queue pair, then ranks without any."""
     programs: list[Program] = []
     ranks: list[RankProgram] = []
     for number, run in enumerate(runs):
@@ -235,6 +297,11 @@ def _job_of(runs: Sequence[FlowRun], pass_messages: int) -> Job:
             node_ids = np.arange(len(program), dtype=np.uint64)
             ranks.append(RankProgram(rank, len(programs), (), (peer,), node_ids))
             programs.append(program)
+    for rank in range(2 * len(runs), 2 * len(runs) + idle_ranks):
+        idle = ProgramWriter()
+        idle.delay(_IDLE_NS)
+        ranks.append(RankProgram(rank, len(programs), (), (), np.zeros(1, np.uint64)))
+        programs.append(idle.program())
     edges = sum(len(program.deps) for program in programs)
     return Job("OTG flows", (), tuple(programs), tuple(ranks), "data", {"data": edges}, ())
 
@@ -320,6 +387,8 @@ def _with_options(
             ),
             sends=not sends_as_writes and runs[rank.rank // 2].flow.verb in _SENDS,
         )
+        if rank.rank < 2 * len(runs)
+        else rank
         for rank in assignment.ranks
     )
     columns = assignment.connections

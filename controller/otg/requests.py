@@ -33,6 +33,8 @@ class Order(Enum):
     DISCONNECT = auto()
     START = auto()
     STOP = auto()
+    CAPTURE = auto()
+    END_CAPTURE = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,8 @@ class ControlRequest:
     order: Order
     flow_names: tuple[str, ...] = ()
     """Of START and STOP; empty: all flows."""
+    port_names: tuple[str, ...] = ()
+    """Of captures; empty: all ports of $.captures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,7 @@ def read_control(body: object) -> ControlRequest:
     elif choice == "traffic":
         request = _read_traffic(root.child("traffic"))
     elif choice == "port":
-        root.refuse("port", "links and captures are not controlled", "control protocol or traffic")
+        request = _read_port(root.child("port"))
     return _without_problems(notes, request)
 
 
@@ -79,6 +83,20 @@ def _read_traffic(traffic: Fields) -> ControlRequest:
     transmit = traffic.child("flow_transmit")
     state = transmit.choice("state", ("start", "stop"))
     return ControlRequest(Order.START if state == "start" else Order.STOP, transmit.texts("flow_names"))
+
+
+def _read_port(port: Fields) -> ControlRequest:
+    port.choice("choice", ("capture",))
+    capture = port.child("capture")
+    state = capture.choice("state", ("start", "stop"))
+    order = Order.CAPTURE if state == "start" else Order.END_CAPTURE
+    return ControlRequest(order, port_names=capture.texts("port_names"))
+
+
+def read_capture(body: object) -> str:
+    """Return the port of a request to /monitor/capture."""
+    notes = Notes()
+    return _without_problems(notes, Fields(body, "$", notes).text("port_name"))
 
 
 def read_metrics(body: object) -> MetricsRequest:

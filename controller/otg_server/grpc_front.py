@@ -26,11 +26,12 @@ _CALLS: Final = {
     "GetConfig": (Operation.GET_CONFIG, "", "config"),
     "SetControlState": (Operation.SET_CONTROL_STATE, "control_state", "warning"),
     "GetMetrics": (Operation.GET_METRICS, "metrics_request", "metrics_response"),
+    "GetCapture": (Operation.GET_CAPTURE, "capture_request", ""),
     "GetStates": (Operation.GET_STATES, "states_request", "states_response"),
     "GetVersion": (Operation.GET_VERSION, "", "version"),
 }
-"""Call -> operation, field of the request that has its body, field of the response that has the answer. Others are
-UNIMPLEMENTED."""
+"""Call -> operation, field of the request that has its body, field of the response that has the answer, "" if the answer has
+the fields of the response. Others are UNIMPLEMENTED."""
 
 
 class GrpcFront:
@@ -51,7 +52,7 @@ class GrpcFront:
         self._handler = grpc.method_handlers_generic_handler("otg.Openapi", handlers)
 
     def _answering(
-        self, operation: Operation, body_field: str, answer_field: str, response: Callable[[], Message]
+        self, operation: Operation, body_field: str, answer_field: str, response: Callable[..., Message]
     ) -> Callable[[Message, Any], Awaitable[Message]]:
         """Return the function that answers one kind of call."""
 
@@ -62,6 +63,8 @@ class GrpcFront:
             if status != 200:
                 code = grpc.StatusCode.INVALID_ARGUMENT if status == 400 else grpc.StatusCode.INTERNAL
                 await context.abort(code, json.dumps(value))
+            if not answer_field:
+                return response(**value)
             # A configuration from HTTPS may have empty fields that the schema does not have.
             return json_format.ParseDict({answer_field: value}, response(), ignore_unknown_fields=True)
 

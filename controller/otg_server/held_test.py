@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 from etloop.contract.base.errors import ConfigError, InputError, Problem, RigError
@@ -22,12 +23,20 @@ from etloop.controller.otg_server.runs import OtgRun
 from etloop.controller.run.prepare import new_run_id
 from etloop.runtime.clock import monotonic_ns
 
-GENERAL_WARNINGS: Final = (
-    "pacing is done in software; rates are as exact as the agents' hosts allow",
+PACING_WARNING: Final = "pacing is done in software; rates are as exact as the agents' hosts allow"
+RAW_WARNINGS: Final = (
+    "raw flows carry a signature of 18 bytes behind their headers",
+    "latency of raw flows is between system calls and the kernel's stamps, by the clocks of the hosts",
+)
+ROCE_WARNINGS: Final = (
     "each flow has a queue pair of its own, whose numbers and first PSN ETLoop assigns",
     "receivers grant messages by 64-byte writes (clear to send), which the switch counts too",
-    "latency of frames is not measured",
+    "latency of RoCEv2 frames is not measured",
 )
+
+
+PCAP_HEADER: Final = bytes.fromhex("d4c3b2a1 02000400 00000000 00000000 00000400 01000000")
+"""Of a pcap file: microseconds, little-endian, Ethernet, frames up to 256 KiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +59,10 @@ class HeldTest:
         self._rig = rig
         self._options = options
         self._report = report
-        self._test = OtgTest({}, {}, {}, (), {}, ())
+        self._test = OtgTest({}, {}, {}, (), {}, (), (), ())
+        self._capturing: tuple[str, ...] = ()
+        self._captured: dict[str, bytes] = {}
+        """Records of a pcap file of the last run, by OTG port."""
         self._run: OtgRun | None = None
         self._counts = idle_counts(())
         self._turn = asyncio.Lock()
@@ -62,19 +74,24 @@ class HeldTest:
             await self._stop_run()
             self.state = after(self.state, TestEvent.CONFIGURED)
             self.config, self._test = config, test
-            self._counts = idle_counts(flow_runs(test))
+            self._counts = idle_counts(flow_runs(test), test.raw_flows)
+            self._capturing, self._captured = (), {}
             return warnings
 
     def _check(self, config: Any) -> tuple[OtgTest, tuple[str, ...]]:
         test = map_config(config, self._rig.ports)
         replaced = check_runnable(test, self._rig, sends_as_writes=self._options.sends_as_writes)
-        if not test.flows:
+        names = [flow.name for flow in (*test.flows, *test.raw_flows)]
+        if not names:
             return test, test.warnings
-        names = [flow.name for flow in test.flows]
-        self._messages(len(names))
         plan_run(test, self._rig, names, 1, new_run_id(), nonce=1)
-        ends = f"a flow ends by itself after {self._messages(len(names))} messages"
-        return test, (*GENERAL_WARNINGS, ends, *replaced, *test.warnings)
+        general = [PACING_WARNING]
+        if test.raw_flows:
+            general += RAW_WARNINGS
+        if test.flows:
+            ends = f"a stateful flow ends by itself after {self._messages(len(test.flows))} messages"
+            general += [*ROCE_WARNINGS, ends]
+        return test, (*general, *replaced, *test.warnings)
 
     def _messages(self, flows: int) -> int:
         """Return the messages of each of these flows. Raise `ConfigError` if they are too many to count."""
@@ -101,13 +118,57 @@ class HeldTest:
                     return await self._start(request.flow_names)
                 case Order.STOP:
                     return await self._stop(request.flow_names)
+                case Order.CAPTURE:
+                    return self._begin_capture(request.port_names)
+                case Order.END_CAPTURE:
+                    return self._end_capture(request.port_names)
+
+    def _begin_capture(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        ports = self._captured_ports(names)
+        if self._is_running():
+            remedy = "stop the traffic, or start captures before it"
+            raise ConfigError(Problem("$.port.capture.state", "flows are being sent", remedy))
+        self._capturing = tuple(port for port in self._test.captures if port in {*self._capturing, *ports})
+        self._captured = {port: body for port, body in self._captured.items() if port not in ports}
+        return ()
+
+    def _end_capture(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        ports = self._captured_ports(names)
+        self._capturing = tuple(port for port in self._capturing if port not in ports)
+        return ("captures last until the traffic is stopped",) if self._is_running() else ()
+
+    def _captured_ports(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the named ports of captures, all without names. Raise `ConfigError` for others."""
+        unknown = [name for name in names if name not in self._test.captures]
+        if unknown or not self._test.captures:
+            problem = f'no capture has port "{unknown[0][:64]}"' if unknown else "there are no captures"
+            remedy = "list the port in $.captures of the configuration"
+            raise ConfigError(Problem("$.port.capture.port_names", problem, remedy))
+        return names or self._test.captures
+
+    async def capture(self, port: str) -> bytes:
+        """Return the frames of the last run that a port received, as a pcap file. Raise `ConfigError` while flows are sent."""
+        async with self._turn:
+            run = self._run
+            if run is not None and self._is_running():
+                if not (run.counts.raw.flows and run.counts.raw.are_all_sent() and not run.counts.flows):
+                    problem = "flows are being sent"
+                    raise ConfigError(Problem("$.port_name", problem, "stop the traffic first"))
+                await run.wait_for_end()
+            if run is not None:
+                self._captured |= run.captured()
+            if port not in self._captured:
+                problem = f'"{port[:64]}" has no capture'
+                remedy = "start a capture of it, then the traffic"
+                raise ConfigError(Problem("$.port_name", problem, remedy))
+            return PCAP_HEADER + self._captured[port]
 
     async def _connect(self) -> tuple[str, ...]:
         """Connect the queue pairs of all flows by a run of one message each."""
         if self.state is TestState.SENDING:
             return ()
         state = after(self.state, TestEvent.CONNECTED)
-        names = self._select_flows(())
+        names = tuple(flow.name for flow in self._test.flows)
         try:
             outcome = await (await self._begin(names, 1)).wait_for_end() if names else None
         except InputError:
@@ -132,7 +193,9 @@ class HeldTest:
             )
         if not flow_names:
             return ("the configuration has no flows",)
-        run = await self._begin(flow_names, self._messages(len(flow_names)))
+        stateful = [flow for flow in self._test.flows if flow.name in flow_names]
+        messages = self._messages(len(stateful)) if stateful else 1
+        run = await self._begin(flow_names, messages, self._capturing)
         self._counts = run.counts
         try:
             await run.wait_for_start()
@@ -145,6 +208,7 @@ class HeldTest:
     async def _stop(self, names: tuple[str, ...]) -> tuple[str, ...]:
         state = after(self.state, TestEvent.STOPPED)
         running = {run.flow.name for run in self._counts.flows}
+        running |= {flow.name for flow in self._counts.raw.flows}
         if self._is_running() and names and running - set(self._select_flows(names)):
             problem = "some of the flows that are being sent are not named"
             raise ConfigError(
@@ -156,7 +220,7 @@ class HeldTest:
 
     def _select_flows(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Return the named flows, all without names. Raise `ConfigError` for others."""
-        known = tuple(flow.name for flow in self._test.flows)
+        known = tuple(flow.name for flow in (*self._test.flows, *self._test.raw_flows))
         unknown = [name for name in names if name not in known]
         if unknown:
             problem = f'no flow is named "{unknown[0][:64]}"'
@@ -165,11 +229,13 @@ class HeldTest:
             )
         return tuple(name for name in known if name in names) if names else known
 
-    async def _begin(self, names: tuple[str, ...], messages: int) -> OtgRun:
+    async def _begin(
+        self, names: tuple[str, ...], messages: int, captured_ports: tuple[str, ...] = ()
+    ) -> OtgRun:
         run_id, nonce = new_run_id(), secrets.randbits(32)
         plan = await asyncio.to_thread(
             plan_run,
-            self._test,
+            replace(self._test, captures=captured_ports),
             self._rig,
             names,
             messages,
@@ -190,6 +256,7 @@ class HeldTest:
         if run is None:
             return ()
         outcome = await run.stop()
+        self._captured |= run.captured()
         match outcome.state:
             case RunEnd.STOPPED:
                 return (
@@ -204,7 +271,12 @@ class HeldTest:
         """Return the answer to a metrics request."""
         is_connected = self.state in (TestState.CONNECTED, TestState.SENDING)
         return metrics_answer(
-            request, self._test, self._counts, is_connected=is_connected, now_ns=monotonic_ns()
+            request,
+            self._test,
+            self._counts,
+            is_connected=is_connected,
+            now_ns=monotonic_ns(),
+            capturing=self._capturing,
         )
 
     async def close(self) -> None:

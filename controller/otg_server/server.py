@@ -20,7 +20,7 @@ from etloop.contract.base.printable import printable
 from etloop.contract.protocol.serialization import Unreadable, json_bytes, parse_json
 from etloop.controller.inputs.rig import Rig
 from etloop.controller.otg_server.held_test import ServeOptions
-from etloop.controller.otg_server.service import Operation, OtgService, error_value
+from etloop.controller.otg_server.service import CAPTURE, Operation, OtgService, error_value
 from etloop.controller.rack.telemetry.connections import Connections
 from etloop.controller.rack.transfers.page_protection import is_own_host
 from etloop.runtime.stop_signals import event_set_by_stop
@@ -38,13 +38,13 @@ _ROUTES: Final = {
     ("POST", "/control/state"): Operation.SET_CONTROL_STATE,
     ("POST", "/monitor/metrics"): Operation.GET_METRICS,
     ("POST", "/monitor/states"): Operation.GET_STATES,
+    ("POST", "/monitor/capture"): Operation.GET_CAPTURE,
     ("GET", "/capabilities/version"): Operation.GET_VERSION,
 }
 _REFUSED: Final = {
     "/config/append": "configurations are replaced as a whole",
     "/config/delete": "configurations are replaced as a whole",
     "/control/action": "actions are not offered",
-    "/monitor/capture": "captures are not offered; the agents of a scenario capture (transport.capture)",
 }
 """Path that is answered with a refusal -> why."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -146,6 +146,8 @@ class OtgServer:
         async def handle(request: web.Request) -> web.Response:
             body = await _body(request) if request.method == "POST" else None
             status, value = await self._service.answer(operation, body)
+            if isinstance(value.get(CAPTURE), bytes):
+                return web.Response(body=value[CAPTURE], content_type="application/octet-stream")
             return _json(value, status)
 
         return handle

@@ -10,12 +10,16 @@ from etloop.contract.base.errors import InputError, RigError
 from etloop.contract.base.printable import printable
 from etloop.controller.inputs.rig import Rig
 from etloop.controller.otg.answers import Row
-from etloop.controller.otg.requests import read_control, read_metrics, read_states
+from etloop.controller.otg.requests import read_capture, read_control, read_metrics, read_states
 from etloop.controller.otg_server.held_test import HeldTest, ServeOptions
 from etloop.runtime.version import installed_version
 
 API_VERSION: Final = "~1.62"
 """A range: snappi's check of versions refuses plain ones of another patch level."""
+
+
+CAPTURE: Final = "response_bytes"
+"""Field of the answer to GET_CAPTURE with the bytes of a pcap file."""
 
 
 class Operation(Enum):
@@ -26,6 +30,7 @@ class Operation(Enum):
     SET_CONTROL_STATE = auto()
     GET_METRICS = auto()
     GET_STATES = auto()
+    GET_CAPTURE = auto()
     GET_VERSION = auto()
 
 
@@ -40,6 +45,7 @@ class OtgService:
             Operation.SET_CONTROL_STATE: self._set_control_state,
             Operation.GET_METRICS: self._get_metrics,
             Operation.GET_STATES: self._get_states,
+            Operation.GET_CAPTURE: self._get_capture,
             Operation.GET_VERSION: self._get_version,
         }
 
@@ -72,6 +78,9 @@ class OtgService:
     async def _get_states(self, body: Any) -> Row:
         choice = read_states(body)
         return {"choice": choice, choice: []}
+
+    async def _get_capture(self, body: Any) -> Row:
+        return {CAPTURE: await self._test.capture(read_capture(body))}
 
     async def _get_version(self, _: Any) -> Row:
         version = f"etloop {installed_version()}"

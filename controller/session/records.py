@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 
 from etloop.contract.base.errors import EtloopError, ProtocolError
 from etloop.contract.model.assignment import Assignment
+from etloop.contract.model.frame_streams import MOST_CAPTURED_BYTES
 from etloop.contract.model.records import CC_RECORD, FLOW_RECORD, OP_RECORD, PORT_RECORD, PROBE_RECORD
 from etloop.contract.model.run import AgentRecords
 from etloop.contract.protocol.machine import RunState
 from etloop.contract.protocol.messages import (
+    Captured,
     Finished,
     Flows,
     Hello,
@@ -87,6 +89,8 @@ class RecordSink:
     """Called with op records as they arrive."""
     slip_ns: int = -1
     """99th percentile of the issue delay of the ops reported last; -1 before the first."""
+    captured: dict[int, bytes] = field(default_factory=dict)
+    """Records of a pcap file by port of the assignment."""
     _batches: dict[str, list[NDArray[np.void]]] = field(
         default_factory=lambda: {"op": [], "flow": [], "rate": []}
     )
@@ -108,6 +112,8 @@ class RecordSink:
             "rate": threads * max(MOST_RATE_ROWS, flows) if has_rate_series else 0,
             "port": len(assignment.ports),
             "stream": len(assignment.streams),
+            "frame stream": len(assignment.frames.streams),
+            "captured byte": len(assignment.frames.captures) * MOST_CAPTURED_BYTES,
             "probe": flows,
         }
         ports = tuple(
@@ -128,10 +134,11 @@ class RecordSink:
         self._within("probe", len(probed.round_trips))
         self.round_trips = probed.round_trips
 
-    def take(self, message: Report | Flows | Rates) -> None:
-        """Add completed ops, queue pair counters, or rates over time."""
+    def take(self, message: Report | Flows | Rates | Captured) -> None:
+        """Add completed ops, queue pair counters, rates over time, or captured frames."""
         match message:
             case Report():
+                self._within("frame stream", len(message.progress.frames))
                 self._add("op", message.ops)
                 if self.on_ops is not None:
                     self.on_ops(message.ops)
@@ -144,6 +151,10 @@ class RecordSink:
             case Rates():
                 self._add("rate", message.rates)
                 self._keep(message)
+            case Captured():
+                self._received["captured byte"] += len(message.records)
+                self._within("captured byte", self._received["captured byte"])
+                self.captured[message.port] = self.captured.get(message.port, b"") + message.records
 
     def _add(self, kind: str, records: NDArray[np.void]) -> None:
         self._received[kind] += len(records)
@@ -174,6 +185,7 @@ class RecordSink:
         """Keep the agent's last message: port and stream counters, and how many records it sent."""
         self._within("port", len(finished.ports))
         self._within("stream", len(finished.streams))
+        self._within("frame stream", len(finished.frames))
         self.finished = finished
         self._keep(finished)
 
@@ -218,6 +230,8 @@ class RecordSink:
             versions=hello.versions,
             complete=not self.shortfall(),
             streams=finished.streams if finished is not None else (),
+            frames=finished.frames if finished is not None else (),
+            captured=self.captured,
             round_trips=self.round_trips,
         )
 

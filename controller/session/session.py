@@ -16,6 +16,7 @@ from etloop.contract.base.clock import seconds_text
 from etloop.contract.base.errors import Problem, ProtocolError
 from etloop.contract.base.listening_clock import PAUSE_NS, ListeningClock
 from etloop.contract.model.assignment import Assignment
+from etloop.contract.model.frame_streams import FrameCount
 from etloop.contract.model.records import POST_RECORD
 from etloop.contract.model.run import PlanTables, RunEnd, RunOutcome
 from etloop.contract.protocol.machine import PREPARING, RunEvent, RunState, advance_run
@@ -25,6 +26,7 @@ from etloop.contract.protocol.messages import (
     Armed,
     Assign,
     Bye,
+    Captured,
     Collect,
     ControllerMessage,
     Dismissed,
@@ -127,6 +129,10 @@ class Session:
         self._log(f"waiting at {settings.bind} for {run_problems.agent_names(tuple(assignments))}")
 
     # ---- events
+
+    def frame_counts(self) -> dict[str, tuple[FrameCount, ...]]:
+        """Return the streams of frames so far, by agent."""
+        return {agent: progress.frames for agent, progress in self._progress.items()}
 
     @property
     def ended(self) -> bool:
@@ -298,7 +304,7 @@ class Session:
                 )
             case Report():
                 self._on_report(name, message, now_ns)
-            case Flows() | Rates():
+            case Flows() | Rates() | Captured():
                 self._take(name, message, now_ns)
             case Finished():
                 self._on_finished(name, message, now_ns)
@@ -361,7 +367,7 @@ class Session:
             if self._completed == set(self._assignments):
                 self._collect(RunEvent.ALL_COMPLETED, now_ns)
 
-    def _take(self, name: str, message: Report | Flows | Rates, now_ns: int) -> None:
+    def _take(self, name: str, message: Report | Flows | Rates | Captured, now_ns: int) -> None:
         self._sinks[name].take(message)
         if why := self._sinks[name].unkept:
             self._abort(why, now_ns)

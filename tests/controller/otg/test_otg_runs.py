@@ -226,7 +226,7 @@ def test_orders_of_scripts_are_read() -> None:
     ("body", "path"),
     [
         (transmit(state="pause"), "$.traffic.flow_transmit.state"),
-        ({"choice": "port", "port": {"choice": "capture"}}, "$.port"),
+        ({"choice": "port", "port": {"choice": "link"}}, "$.port.choice"),
         ({"choice": "protocol", "protocol": {"choice": "bgp"}}, "$.protocol.choice"),
         ({}, "$.choice"),
         ([], "$"),

@@ -21,6 +21,7 @@ from etloop.controller.otg_server.certificate import server_context
 from etloop.controller.otg_server.held_test import ServeOptions
 from etloop.controller.otg_server.server import MOST_BODY_BYTES, GrpcSettings, OtgServer
 from tests.controller.otg.test_otg_mapping import two_ports, with_options
+from tests.controller.otg.test_otg_raw_flows import ETHERNET, IPV4, UDP_HEADER, raw_config
 from tests.controller.otg.test_otg_runs import RIG, transmit
 
 STOP = transmit(state="stop")
@@ -137,7 +138,7 @@ async def test_refused_configuration_changes_nothing() -> None:
     [
         ("/control/state", transmit(state="start"), 400),
         ("/control/state", transmit(state="pause"), 400),
-        ("/monitor/capture", {"port_name": "Port 0"}, 404),
+        ("/monitor/capture", {"port_name": "Port 0"}, 400),
         ("/control/action", {}, 404),
         ("/config", b"{", 400),
         ("/config", b"[" * 100_000, 400),
@@ -193,6 +194,10 @@ async def test_mutated_requests_are_all_answered() -> None:
     chance = random.Random(62)
     cnp = {"ip_dscp": {"value": 0}}
     templates = [("/config", with_options(cnp=cnp)), ("/control/state", STOP)]
+    templates += [
+        ("/config", raw_config(ETHERNET, IPV4, UDP_HEADER)),
+        ("/monitor/capture", {"port_name": "x"}),
+    ]
     templates += [("/monitor/metrics", body) for body in (PER_QP, PER_PEER, PORTS)]
     statuses: dict[int, int] = {}
     async with served() as client:

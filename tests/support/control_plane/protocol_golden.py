@@ -13,6 +13,7 @@ import msgpack  # type: ignore[import-untyped]  # ships no types
 import numpy as np
 
 from etloop.contract.base.errors import Problem
+from etloop.contract.model.frame_streams import FrameCount
 from etloop.contract.model.records import (
     CC_RECORD,
     FLOW_RECORD,
@@ -29,6 +30,7 @@ from etloop.contract.protocol.messages import (
     Armed,
     Assign,
     Bye,
+    Captured,
     Collect,
     ControllerMessage,
     Dismissed,
@@ -63,7 +65,8 @@ from tests.support.control_plane.control_plane_by_hand import ring_assignments
 from tests.support.places import ROOT
 
 FILE: Final = ROOT / "tests" / "data" / "protocol.json"
-PROGRESS: Final = Progress(1, 2, 3, 4, 5)
+FRAMES: Final = (FrameCount(1, 0, sends=True, frames=2, frame_bytes=3, first_ns=4, last_ns=5, is_over=True),)
+PROGRESS: Final = Progress(1, 2, 3, 4, 5, frames=FRAMES)
 
 FROM_AGENT: list[AgentMessage] = [
     Hello("a", "host", 1, {"python": "3.11"}),
@@ -79,6 +82,7 @@ FROM_AGENT: list[AgentMessage] = [
     Waits("r", 1, True, np.zeros(2, WAIT_RECORD)),
     Flows("r", np.zeros(2, FLOW_RECORD)),
     Rates("r", np.zeros(2, CC_RECORD)),
+    Captured("r", 1, b"frame"),
     Finished("r", EngineEnd.FAILED, "why", 3, 2, np.zeros(1, PORT_RECORD), 7),
     Bye("Ctrl-C"),
 ]
