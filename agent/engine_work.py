@@ -243,7 +243,7 @@ def _hand_over(engine: Engine, started: bool) -> HandedOver:
         engine.stop()
         records, counters = engine.take_records(), (engine.flows(), engine.ports(), engine.rates())
         streams, frames = engine.streams(), engine.status().frames
-        return HandedOver(outcome, status.failure, records, *counters, streams, frames, engine.captured())
+        return HandedOver(outcome, status.failure, records, *counters, streams, frames, engine.captures())
     except ENGINE_ERRORS as error:
         _log.exception("the engine failed while transferring its records")
         return HandedOver(EngineEnd.FAILED, str(engine_problem(error)))

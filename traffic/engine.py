@@ -227,7 +227,7 @@ class Engine:
         phase = EnginePhase.FAILED if failure or failed else min(phases, key=lambda phase: phase.value)
         last_progress_ns = max(port[5] for port in ports)
         if phase is EnginePhase.DONE and not self._frames.is_done:
-            # Frames are sent by the clock, so that a pause between them is no stall.
+            # Frames are sent by the clock, so that a pause between them is not a stall.
             phase, last_progress_ns = EnginePhase.RUNNING, time.monotonic_ns()
         return EngineStatus(
             phase=phase,
@@ -309,10 +309,10 @@ class Engine:
         self.stop()
         return self._streams.counts()
 
-    def captured(self) -> dict[int, bytes]:
+    def captures(self) -> dict[int, bytes]:
         """Return the frames received by each captured port, as records of a pcap file. Stops the loops."""
         self.stop()
-        return self._frames.captured()
+        return self._frames.captures()
 
     def turnarounds(self) -> tuple[tuple[int, int], ...]:
         """Return the histogram of turnaround times: (lower bound of the bucket in ns, count). Stops the loops.

@@ -64,10 +64,10 @@ class FrameStreams:
                 sent = [stream for stream in work.streams if stream.port == index and stream.sends]
                 received = [stream for stream in work.streams if stream.port == index and not stream.sends]
                 if sent:
-                    self._senders.append(_Sender(sent, _opened(port, 0)))
+                    self._senders.append(_Sender(sent, _open_socket(port, 0)))
                 if received or index in work.captures:
                     receiver = _Receiver(
-                        index, received, _opened(port, _ETH_P_ALL), captures=index in work.captures
+                        index, received, _open_socket(port, _ETH_P_ALL), captures=index in work.captures
                     )
                     self._receivers[index] = receiver
         except OSError as error:
@@ -102,10 +102,10 @@ class FrameStreams:
 
     def counts(self) -> tuple[FrameCount, ...]:
         """Return the counts of all ends so far."""
-        ends = (*self._senders, *self._receivers.values())
+        ends: tuple[_Sender | _Receiver, ...] = (*self._senders, *self._receivers.values())
         return tuple(count for end in ends for count in end.counts())
 
-    def captured(self) -> dict[int, bytes]:
+    def captures(self) -> dict[int, bytes]:
         """Return the frames received by each captured port, as records of a pcap file with FCS."""
         return {
             index: bytes(receiver.captured)
@@ -123,7 +123,8 @@ class FrameStreams:
     def close(self) -> None:
         """Stop the threads and close the sockets."""
         self.stop()
-        for end in (*self._senders, *self._receivers.values()):
+        ends: tuple[_Sender | _Receiver, ...] = (*self._senders, *self._receivers.values())
+        for end in ends:
             end.socket.close()
 
 
@@ -140,13 +141,13 @@ class _SentStream:
         return bool(self.stream.count) and self.sent >= self.stream.count
 
     def due_ns(self) -> int:
-        """Return when the next frame is due, after the start of the run."""
+        """Return the time of the next frame, after the start of the run."""
         cycles, step = divmod(self.sent, len(self.frames))
         stream = self.stream
         in_cycle_ns = step * stream.cycle_ns // len(self.frames)
         return stream.delay_ns + self.behind_ns + cycles * stream.cycle_ns + in_cycle_ns
 
-    def stamped(self) -> bytearray:
+    def stamp_next(self) -> bytearray:
         """Return the next frame with the present time in its signature."""
         frame = self.frames[self.sent % len(self.frames)]
         now_ns = time.time_ns()
@@ -194,7 +195,7 @@ class _Sender:
         return (stream.count() for stream in self._streams)
 
     def run(self, start_ns: int, stop: threading.Event) -> None:
-        """Send each stream's frames when they are due, until all are sent or `stop` is set."""
+        """Send each stream's frames at their times, until all are sent or `stop` is set."""
         queue = [(stream.due_ns(), number) for number, stream in enumerate(self._streams)]
         heapq.heapify(queue)
         while queue and not stop.is_set() and not self.failure:
@@ -215,7 +216,7 @@ class _Sender:
 
     def _send(self, stream: _SentStream) -> bool:
         """Send the next frame of a stream; return whether the socket accepted it."""
-        frame = stream.stamped()
+        frame = stream.stamp_next()
         try:
             self.socket.send(frame)
         except (BlockingIOError, InterruptedError):
@@ -306,7 +307,7 @@ class _Receiver:
     def _count(self, frame: memoryview, tag: bytes, received_ns: int) -> None:
         for offset in self._offsets:
             at = offset - len(tag)
-            if at + SIGNATURE_BYTES <= len(frame) and frame[at : at + len(MARK)] == MARK:
+            if at + SIGNATURE_BYTES <= len(frame) and bytes(frame[at : at + len(MARK)]) == MARK:
                 number, sent_ns = struct.unpack_from(">IQ", frame, at + len(MARK))
                 stream = self._streams.get(number)
                 if stream is not None and stream.stream.signature_at == offset:
@@ -342,7 +343,7 @@ def _read_control(control: Sequence[tuple[int, int, bytes]]) -> tuple[int, bytes
     return received_ns or time.time_ns(), tag
 
 
-def _opened(port: PortSettings, protocol: int) -> socket.socket:
+def _open_socket(port: PortSettings, protocol: int) -> socket.socket:
     """Return a packet socket on the interface of a port; protocol 0 receives nothing. Raise OSError."""
     opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
     try:

@@ -12,7 +12,10 @@ from etloop.cli.result import CommandResult, to_json
 from etloop.runtime.module_loading import quick_loading
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from etloop.controller.run.prepare import Prepared
+    from etloop.controller.transfers.protocol import ServedNetwork, TransferNetwork
     from etloop.traffic.twin import TwinSettings
     from etloop.workload.serving.spec import ServingLoad
 
@@ -174,6 +177,7 @@ def _serve(parsed: argparse.Namespace) -> CommandResult:
 
     file = InputFile(parsed.topology)
     with terminate_as_interrupt():
+        network: AbstractContextManager[tuple[ServedNetwork, TransferNetwork]]
         if parsed.level == "packet":
             network = packet_network(file, parsed.device, parsed.seed)
         else:

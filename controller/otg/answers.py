@@ -131,11 +131,15 @@ def raw_flow_rows(counts: RunCounts, now_ns: int) -> list[Row]:
             "loss": max(tx.frames - rx.frames, 0) * 100 / tx.frames if tx.frames and not is_sending else 0.0,
         }
         if flow.has_latency and (latency := counts.raw.latency_ns(flow)) is not None:
-            names = ("minimum_ns", "maximum_ns", "average_ns")
-            row["latency"] = {name: float(value) for name, value in zip(names, latency, strict=True)}
+            least_ns, most_ns, mean_ns = latency
+            row["latency"] = {
+                "minimum_ns": float(least_ns),
+                "maximum_ns": float(most_ns),
+                "average_ns": float(mean_ns),
+            }
         if (times := counts.raw.times_ns(flow)) is not None:
-            names = ("first_timestamp_ns", "last_timestamp_ns")
-            row["timestamps"] = {name: float(value) for name, value in zip(names, times, strict=True)}
+            first_ns, last_ns = times
+            row["timestamps"] = {"first_timestamp_ns": float(first_ns), "last_timestamp_ns": float(last_ns)}
         rows.append(row)
     return rows
 
@@ -149,11 +153,10 @@ def port_rows(test: OtgTest, counts: RunCounts, now_ns: int, capturing: Collecti
     rows: list[Row] = []
     for port, label in test.ports.items():
         raw_tx, raw_rx = counts.raw.totals_of_port(port, now_ns)
-        rates, totals = counts.port_rates(port, now_ns), counts.port_totals(port, label)
         raw_rates = (raw_tx.frames_per_s, raw_rx.frames_per_s, raw_tx.bytes_per_s, raw_rx.bytes_per_s)
         raw_totals = (raw_tx.frames, raw_rx.frames, raw_tx.frame_bytes, raw_rx.frame_bytes)
-        rates = tuple(rate + raw for rate, raw in zip(rates, raw_rates, strict=True))
-        totals = tuple(total + raw for total, raw in zip(totals, raw_totals, strict=True))
+        rates = [sum(pair) for pair in zip(counts.port_rates(port, now_ns), raw_rates, strict=True)]
+        totals = [sum(pair) for pair in zip(counts.port_totals(port, label), raw_totals, strict=True)]
         row: Row = {
             "name": port,
             "location": label,

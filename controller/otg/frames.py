@@ -86,7 +86,7 @@ def build_frame(headers: Sequence[Header], index: int, size_bytes: int, number: 
             entry = (
                 field.values[index % len(field.values)]
                 if field.values
-                else _computed(headers, position, field.key, len(frame) - offset)
+                else _compute_value(headers, position, field.key, len(frame) - offset)
             )
             value = value << field.bits | entry
         frame[offset : offset + header.size_bytes] = value.to_bytes(header.size_bytes, "big")
@@ -99,7 +99,7 @@ def build_frame(headers: Sequence[Header], index: int, size_bytes: int, number: 
     return bytes(frame)
 
 
-def _computed(headers: Sequence[Header], position: int, key: str, rest_bytes: int) -> int:
+def _compute_value(headers: Sequence[Header], position: int, key: str, rest_bytes: int) -> int:
     """Return the value of a field without one; `rest_bytes` is the length of the frame from its header on."""
     following = headers[position + 1].kind if position + 1 < len(headers) else None
     match key:

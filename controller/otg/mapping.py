@@ -116,7 +116,7 @@ def _read_captures(root: Fields, ports: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _read_layer1(root: Fields, ports: Mapping[str, str], rig_ports: Mapping[str, RigPort]) -> None:
-    """Check speeds against the rig. Nothing of a link is set."""
+    """Check speeds against the rig. Links are not configured."""
     for fields in root.children("layer1"):
         fields.text("name")
         names = fields.texts("port_names")
@@ -302,7 +302,7 @@ def _read_flow(
     if queue_pair is None:
         fields.refuse("tx_endpoint", f'no queue pair is named "{endpoint[:64]}"', "write a qp_name")
     elif not queue_pair.destination:
-        fields.warn("tx_endpoint", f"{endpoint} has no destination, so that nothing is sent")
+        fields.warn("tx_endpoint", f"{endpoint} has no destination: its flow is left out")
     elif queue_pair.destination not in addresses:
         remedy = "write the address of a device as destination_ip_address of its peer"
         fields.refuse("tx_endpoint", f"no device has address {queue_pair.destination}", remedy)

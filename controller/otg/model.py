@@ -141,3 +141,8 @@ class OtgTest:
     """OTG ports whose received frames can be captured."""
     warnings: tuple[str, ...]
     """Clamped and ineffective settings, each with its JSON path."""
+
+    @property
+    def flow_names(self) -> tuple[str, ...]:
+        """Return the names of all flows, stateful ones first."""
+        return tuple(flow.name for flow in self.flows) + tuple(flow.name for flow in self.raw_flows)

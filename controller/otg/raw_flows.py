@@ -235,7 +235,8 @@ def _read_priority(fields: Fields) -> list[FieldValues]:
 
 def _read_pattern(fields: Fields, key: str, bits: int, default: int | None) -> tuple[int, ...]:
     """Return the values of a field; () if it is computed."""
-    absent = () if default is None else (default,)
+    values: tuple[int, ...]
+    absent: tuple[int, ...] = () if default is None else (default,)
     if not fields.has(key):
         return absent
     pattern = fields.child(key)

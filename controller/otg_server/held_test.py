@@ -36,7 +36,7 @@ ROCE_WARNINGS: Final = (
 
 
 PCAP_HEADER: Final = bytes.fromhex("d4c3b2a1 02000400 00000000 00000000 00000400 01000000")
-"""Of a pcap file: microseconds, little-endian, Ethernet, frames up to 256 KiB."""
+"""Header of a pcap file: microseconds, little-endian, Ethernet, frames up to 256 KiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class HeldTest:
     def _check(self, config: Any) -> tuple[OtgTest, tuple[str, ...]]:
         test = map_config(config, self._rig.ports)
         replaced = check_runnable(test, self._rig, sends_as_writes=self._options.sends_as_writes)
-        names = [flow.name for flow in (*test.flows, *test.raw_flows)]
+        names = test.flow_names
         if not names:
             return test, test.warnings
         plan_run(test, self._rig, names, 1, new_run_id(), nonce=1)
@@ -156,7 +156,7 @@ class HeldTest:
                     raise ConfigError(Problem("$.port_name", problem, "stop the traffic first"))
                 await run.wait_for_end()
             if run is not None:
-                self._captured |= run.captured()
+                self._captured |= run.captures()
             if port not in self._captured:
                 problem = f'"{port[:64]}" has no capture'
                 remedy = "start a capture of it, then the traffic"
@@ -220,7 +220,7 @@ class HeldTest:
 
     def _select_flows(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Return the named flows, all without names. Raise `ConfigError` for others."""
-        known = tuple(flow.name for flow in (*self._test.flows, *self._test.raw_flows))
+        known = self._test.flow_names
         unknown = [name for name in names if name not in known]
         if unknown:
             problem = f'no flow is named "{unknown[0][:64]}"'
@@ -256,7 +256,7 @@ class HeldTest:
         if run is None:
             return ()
         outcome = await run.stop()
-        self._captured |= run.captured()
+        self._captured |= run.captures()
         match outcome.state:
             case RunEnd.STOPPED:
                 return (

@@ -68,7 +68,7 @@ class OtgRun:
             self.counts.raw.take(session.frame_counts(), monotonic_ns())
             await asyncio.sleep(_REPORT_S)
 
-    def captured(self) -> dict[str, bytes]:
+    def captures(self) -> dict[str, bytes]:
         """Return the frames that captured ports received, as records of a pcap file by OTG port; empty before the end."""
         port_names = self._plan.plan.port_names
         by_label = {

@@ -81,7 +81,6 @@ def test_command_that_a_lab_does_not_have_is_named(
 
 def test_tests_find_what_they_import(plugin: ModuleType) -> None:
     utilities = sys.modules["tests.common.utilities"]
-    asked: list[int] = []
-    assert vars(utilities)["wait_until"](10, 10, 0, lambda: not asked.append(1))
+    assert vars(utilities)["wait_until"](10, 10, 0, lambda: True)
     assert not hasattr(plugin, "pytest_assert")
     assert vars(sys.modules["tests.common.snappi_tests.qos_fixtures"])["prio_dscp_map"]

@@ -148,6 +148,9 @@ class FakeEngine:
     def streams(self) -> tuple[StreamCount, ...]:
         return ()
 
+    def captures(self) -> dict[int, bytes]:
+        return {}
+
     def rates(self) -> NDArray[np.void]:
         return np.empty(0, CC_RECORD)
 
