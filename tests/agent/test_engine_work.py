@@ -47,6 +47,7 @@ class Recorded:
                 "ports": np.zeros(0, PORT_RECORD),
                 "status": Status(),
                 "streams": (),
+                "captures": {},
             }.get(name)
 
         return call
@@ -57,6 +58,7 @@ class Status:
 
     phase = EnginePhase.RUNNING
     failure = ""
+    frames = ()
 
 
 @pytest.fixture
