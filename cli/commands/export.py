@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace) -> CommandResult:
-    """Write the export. Raise an `InputError` for mistakes of the files and for what the simulator does not have."""
+    """Write the export. Raise an `InputError` for mistakes of the files and for features that the simulator lacks."""
     with quick_loading():
         from dataclasses import asdict
 

@@ -19,7 +19,7 @@ _COLUMNS: Final = (
 
 
 def render_manifest(about: Manifest, directory: str) -> str:
-    """Return what was exported, and what was not."""
+    """Return the contents of an export, and the features left out of it."""
     lines = [
         f"{directory}: {about.messages} messages of {about.ranks} ranks, {bytes_words(about.payload_bytes)}",
         f"run          {about.command}",

@@ -1,4 +1,4 @@
-"""An export as a value: files for one simulator, the command that runs it, and what has no counterpart there."""
+"""An export as a value: files for one simulator, the command that runs it, and the features without a counterpart there."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class Manifest:
     iterations: int
     messages: int
     payload_bytes: int
-    """Of all messages together."""
+    """Sum over all messages."""
     command: str
     """Runs the simulator in the directory of the export; its output goes to `OUTPUT_FILE`."""
     approximated: tuple[str, ...]
-    """What the simulator has in another form."""
+    """Features that the simulator has in another form."""
     left_out: tuple[str, ...]
-    """What the simulator does not have."""
+    """Features that the simulator does not have."""
     schema: str = EXPORT_SCHEMA
 
 

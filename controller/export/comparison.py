@@ -36,7 +36,7 @@ class SimulatorComparison:
 
     simulator: str
     of: str
-    """What is counted: operations that send, or ranks."""
+    """Unit of `count`: operations that send, or ranks."""
     count: int
     figures: tuple[FigurePair, ...]
     counts: dict[str, int]
@@ -130,6 +130,6 @@ def _by_rank(ops: RunOps, end_ns: NDArray[np.float64]) -> tuple[NDArray[np.float
     return run_ns, end_ns
 
 
-def _other_job(what: str) -> ConfigError:
-    problem = f"lacks {what}, which the export has"
+def _other_job(content: str) -> ConfigError:
+    problem = f"lacks {content}, which the export has"
     return ConfigError(Problem("run", problem, "compare the export with a run of the same scenario"))

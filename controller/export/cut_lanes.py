@@ -22,7 +22,7 @@ LaneStep = tuple[int, int]
 
 
 class Step(NamedTuple):
-    """One step of a lane: what it sends or receives, by the number of the message on its connection; -1: nothing."""
+    """One step of a lane: the messages that it sends and receives, by their numbers on the connection; -1: none."""
 
     sends: int
     receives: int

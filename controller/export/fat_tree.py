@@ -1,6 +1,6 @@
 """A topology as a regular fat tree: hosts below one, two or three tiers of equal switches, as htsim builds them.
 
-Decides what counts as regular and the order of hosts; refuses every other network with the place that differs.
+Decides which networks are regular and the order of hosts; refuses every other network with the place that differs.
 """
 
 from __future__ import annotations
@@ -126,11 +126,11 @@ def _ports_below(
                 yield of(topology.port_of(end))
 
 
-def _same(what: str, values: Iterable[_T], topology: Topology, members: Sequence[int] = ()) -> _T:
+def _same(quantity: str, values: Iterable[_T], topology: Topology, members: Sequence[int] = ()) -> _T:
     distinct = list(dict.fromkeys(values))
     if len(distinct) != 1:
         tier = f" of {topology.switches[members[0]].name} and its tier" if members else " of switches"
-        raise _odd(f"{what}{tier} differ: {', '.join(map(str, distinct[:4]))}")
+        raise _odd(f"{quantity}{tier} differ: {', '.join(map(str, distinct[:4]))}")
     return distinct[0]
 
 

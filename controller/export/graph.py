@@ -17,7 +17,7 @@ class NodeKind(IntEnum):
     SEND = 0
     RECV = 1
     WAIT = 2
-    """Computes for its duration; 0: joins what it waits for."""
+    """Computes for its duration; 0: joins the nodes that it waits for."""
 
 
 class Node(NamedTuple):
@@ -48,4 +48,4 @@ class MessageGraph:
     ranks: tuple[tuple[Node, ...], ...]
     messages: tuple[Message, ...]
     left_out: tuple[str, ...]
-    """What the plan has and no message graph shows."""
+    """Features of the plan that no message graph shows."""

@@ -23,7 +23,7 @@ TOPOLOGY_FILE: Final = "fabric.topo"
 _MOST_BYTES: Final = (1 << 31) - 1
 """htsim reads a flow's size with stoi."""
 _HEADER_BYTES: Final = 64
-"""Of a packet in htsim, whatever its size."""
+"""Headers of a packet in htsim, whatever its size."""
 _END_US: Final = 10_000_000
 _TWO: Final = 2
 _BALANCING: Final = {
@@ -68,7 +68,7 @@ def export_htsim(
 def _options(
     topology: Topology, transport: TransportSettings, tree: FatTree
 ) -> tuple[list[str], tuple[str, ...]]:
-    """Return the options of the command, and what they only approximate."""
+    """Return the options of the command, and the features that they only approximate."""
     _refuse_transport(transport)
     switch, multipath = _alike(topology, transport), transport.multipath
     queue = switch.queues[switch.class_to_queue[switch.dscp_to_class[transport.dscp]]]
@@ -137,8 +137,8 @@ def _alike(topology: Topology, transport: TransportSettings) -> SwitchSettings:
         problem = f"balancing {first.balancing.name.lower()}; htsim_uec lets hosts choose the path"
         problems.append(Problem("topology", problem, "write balancing: ecmp"))
     problems += [
-        Problem("topology", f"{what}, which htsim does not have here", f"leave out {key}")
-        for key, what, is_there in (
+        Problem("topology", f"{feature}, which htsim does not have here", f"leave out {key}")
+        for key, feature, is_there in (
             ("outages", "links go down", bool(topology.outages)),
             ("faults", "switches lose packets", any(switch.faults for switch in topology.switches)),
             ("srv6", "switches forward by segments", topology.segments is not None),
@@ -187,7 +187,7 @@ def _gbps(rate_bps: int) -> int:
 
 
 class _Triggers(NamedTuple):
-    """What starts the flows that wait for others."""
+    """Triggers that start the flows that wait for others."""
 
     of_set: dict[frozenset[_Event], int]
     """Trigger of each set of events that flows wait for."""
@@ -221,7 +221,7 @@ def _triggers(graph: MessageGraph, starts: list[_Start]) -> _Triggers:
 
 
 def _connections(graph: MessageGraph, nodes: tuple[int, ...], hosts: int) -> tuple[bytes, tuple[str, ...]]:
-    """Return the connection matrix, and what its triggers only approximate."""
+    """Return the connection matrix, and the waits that its triggers only approximate."""
     starts = flow_starts(graph)
     triggers = _triggers(graph, starts)
     lines = [f"Nodes {hosts}", f"Connections {len(graph.messages)}", f"Triggers {len(triggers.of_set)}"]
@@ -242,7 +242,7 @@ def _connections(graph: MessageGraph, nodes: tuple[int, ...], hosts: int) -> tup
     approximated = ["arrivals: a message has arrived when its last packet is acknowledged"] if counts else []
     if triggers.left_out:
         approximated.append(
-            f"acknowledgements: {triggers.left_out} waits for a rank's own messages are those for what it receives"
+            f"acknowledgements: {triggers.left_out} waits for a rank's own messages are those for the messages that it receives"
         )
     return ("\n".join(lines) + "\n").encode(), tuple(approximated)
 
@@ -256,9 +256,9 @@ def _us(start_ns: int) -> int:
 
 def _two_triggers(graph: MessageGraph, event: _Event) -> PlanError:
     message = graph.messages[event.message]
-    what = "acknowledgement" if event.acknowledged else "arrival"
+    event_name = "acknowledgement" if event.acknowledged else "arrival"
     problem = (
-        f"messages wait for different sets with the {what} of one message of rank {message.source} to {message.target}; "
+        f"messages wait for different sets with the {event_name} of one message of rank {message.source} to {message.target}; "
         "a flow of htsim fires one trigger"
     )
     return PlanError(

@@ -16,7 +16,7 @@ class LonePath:
     latency_ns: int
     """Delays of links and switches, without the time to send a packet on each link."""
     rate_bps: int
-    """Of the hosts' links."""
+    """Rate of the hosts' links."""
 
 
 def lone_path(topology: Topology, hosts: tuple[int, ...]) -> LonePath:

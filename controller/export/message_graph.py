@@ -1,12 +1,13 @@
-"""A plan as the messages that its ranks send, and what each of them waits for.
+"""A plan as the messages that its ranks send, and the events that each of them waits for.
 
 Collectives are replaced by the messages of their step tables; compute nodes become waits. Decides the order of messages:
 
-* A message leaves when its rank's operation has begun and the lane has received what precedes it.
+* A message leaves when its rank's operation has begun and the lane has received the messages before it.
 * A collective is complete when its last batches have arrived and all its own messages are acknowledged.
 * An iteration begins on a rank when the one before it is complete there.
 
-Refuses what is no message between two network cards; `left_out` names what other simulators do not have.
+Refuses traffic that is not a message between two network cards; `left_out` names the features that other simulators do not
+have.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from etloop.workload.trace.program import OpKind, RankProgram
 
 
 def message_graph(plan: Plan) -> MessageGraph:
-    """Return the messages of a plan. Raises `PlanError` for what has no counterpart in other simulators."""
+    """Return the messages of a plan. Raises `PlanError` for features without a counterpart in other simulators."""
     _refuse(plan)
     demand = plan.parts.demand
     expansion = _Expansion(plan)
@@ -108,7 +109,7 @@ def _messages(builder: GraphBuilder) -> tuple[Message, ...]:
 
 
 def _refuse(plan: Plan) -> None:
-    """Raise `PlanError` with everything that is no message between two network cards."""
+    """Raise `PlanError` with everything that is not a message between two network cards."""
     columns = plan.tables.connections
     inside = int(((columns.path != Path.WIRE) & (columns.payload_bytes > 0)).sum())
     problems = []
@@ -133,7 +134,7 @@ def _refuse(plan: Plan) -> None:
 
 
 def _left_out(plan: Plan) -> tuple[str, ...]:
-    """Return what the plan has and its messages do not show."""
+    """Return the features of the plan that its messages do not show."""
     schedules = plan.parts.demand.schedules
     slots = sorted({schedule.slots for schedule in schedules})
     left_out = [

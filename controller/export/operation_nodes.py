@@ -1,7 +1,7 @@
-"""Nodes of one operation of a rank: what each message of its step table waits for.
+"""Nodes of one operation of a rank: the nodes that each message of its step table waits for.
 
-Batches of a channel run one after another, lanes of a batch next to each other; a step waits for what its lane received
-before and for the steps of other lanes that its entry names (traffic/collectives/core/table.py).
+Batches of a channel run one after another, lanes of a batch next to each other; a step waits for the messages that
+its lane received before and for the steps of other lanes that its entry names (traffic/collectives/core/table.py).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class GraphBuilder:
     number: dict[MessageKey, int] = field(default_factory=dict)
     drafts: list[Draft] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
-    """Of the rank under way."""
+    """Nodes of the rank under way."""
     total: int = 0
 
     def add(self, kind: NodeKind, after: tuple[int, ...], message: int = -1, duration_ns: int = 0) -> int:
@@ -75,14 +75,14 @@ class _LaneRun:
 
     lane: CutLane
     begins: tuple[int, ...]
-    """What its first step waits for."""
+    """Nodes that its first step waits for."""
     frontier: tuple[int, ...]
-    """What its next step waits for."""
+    """Nodes that its next step waits for."""
     executed: list[tuple[int, ...]] = field(default_factory=list)
     """By step: the frontier behind it."""
     sends: list[int] = field(default_factory=list)
     received: int = -1
-    """Its last receive."""
+    """Node of its last receive."""
 
     @property
     def is_done(self) -> bool:

@@ -46,13 +46,13 @@ def read_output(text: str, manifest: Manifest) -> SimulatorTimes:
         rows = [(int(rank), float(cycles)) for rank, cycles in _SYS.findall(text)]
     per_message = manifest.simulator is Simulator.HTSIM
     expected = manifest.messages if per_message else manifest.ranks
-    what = "messages" if per_message else "ranks"
+    unit = "messages" if per_message else "ranks"
     ends = dict(rows)
     if len(ends) != len(rows) or ends.keys() != set(range(expected)):
         missing = sorted(set(range(expected)) - ends.keys())
-        problem = f"has the end of {len(rows)} {what}, expected each of {expected} once"
+        problem = f"has the end of {len(rows)} {unit}, expected each of {expected} once"
         if missing:
-            problem += f"; {what[:-1]} {missing[0]} is missing"
+            problem += f"; {unit[:-1]} {missing[0]} is missing"
         remedy = f"run the command of the export again: {manifest.command}"
         raise ConfigError(Problem(OUTPUT_FILE, problem, remedy))
     end_ns = np.array([ends[number] for number in range(expected)], np.float64)

@@ -150,7 +150,7 @@ CASES: Final = (
     SimulatorCase("incast 63:1, 500 kB, 100G", 64, 8, 8, incast(63), 500_000),
     SimulatorCase("incast 63:1, 64 kB, 100G", 64, 8, 8, incast(63), 64_000),
     SimulatorCase("incast 32:1, fat tree, 100G", 128, 32, 4, incast(32), _MB, pods=8),
-    SimulatorCase("incast 7:1 beside a victim, 100G", 64, 8, 8, (*incast(7), (8, 1)), 2 * _MB),
+    SimulatorCase("incast 7:1 next to a victim, 100G", 64, 8, 8, (*incast(7), (8, 1)), 2 * _MB),
     SimulatorCase("all-to-all 16, 100G", *_TREE, all_to_all(16), 200_000, pods=4),
     SimulatorCase("all-to-all 16, 800G", *_TREE, all_to_all(16), 400_000, 800, pods=4),
     SimulatorCase("all-to-all 16, no trimming, 100G", *_TREE, all_to_all(16), 200_000, pods=4, trims=False),
