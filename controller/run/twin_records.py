@@ -157,11 +157,14 @@ def _switch_series(
     names: tuple[tuple[str, tuple[str, ...]], ...], peers: tuple[tuple[str, str], ...]
 ) -> SeriesColumns:
     """Return the series of switches, given with their ports: the pool of each, then port by port as in its counters."""
-    readings: list[CounterReading] = []
-    for switch, ports in names:
-        readings.append(CounterReading(CountedObject(CounterObject.POOL, switch), "watermark_bytes", 0))
-        for port in ports:
-            readings += switch_port_readings(f"{switch}/{port}", np.zeros(1, SWITCH_PORT_COUNTERS)[0])
     log = SourceLog("twin", frozenset(), 0)
-    log.add(CounterBatch(0, 0, tuple(readings), ()), SamplePhase.BEFORE)
+
+    def add(*readings: CounterReading) -> None:
+        log.add(CounterBatch(0, 0, readings, ()), SamplePhase.BEFORE)
+
+    # Batches are bounded, so that each port is one: a network may have any number.
+    for switch, ports in names:
+        add(CounterReading(CountedObject(CounterObject.POOL, switch), "watermark_bytes", 0))
+        for port in ports:
+            add(*switch_port_readings(f"{switch}/{port}", np.zeros(1, SWITCH_PORT_COUNTERS)[0]))
     return series_columns([log.finish(0, "twin", 0, peers, several=True, host_side=False)])
