@@ -1,8 +1,8 @@
 """Streams of whole Ethernet frames over packet sockets (AF_PACKET), next to the jobs. A shell: threads, sockets, time.
 
-A thread sends all streams of a port by their schedules, and another receives. A late thread catches up on `MOST_BEHIND_NS`; if it
-is later, the schedule moves back, so that no frame is left out and no longer burst is sent. The time of sending is that before the
-call, the time of receiving the kernel's stamp. Needs CAP_NET_RAW.
+A thread sends all streams of a port by their schedules, and another receives. A late thread catches up on `MOST_BEHIND_NS`; if
+it is later, the schedule moves back, so that no frame is left out and no longer burst is sent. The time of sending is that before
+the call, the time of receiving the kernel's stamp. Needs CAP_NET_RAW.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class _SentStream:
     def stamp_next(self) -> bytearray:
         """Return the next frame with the present time in its signature."""
         frame = self.frames[self.sent % len(self.frames)]
-        now_ns = time.time_ns()
+        now_ns = _real_time_ns()
         _STAMP.pack_into(frame, self.stream.signature_at + len(MARK) + 4, now_ns, complement_of_words(now_ns))
         return frame
 
@@ -321,6 +321,11 @@ class _Receiver:
             self.captured += _PCAP_RECORD.pack(seconds, rest_ns // 1000, len(frame), len(frame)) + frame
 
 
+def _real_time_ns() -> int:
+    """Return the time of the clock of the kernel's receive stamps."""
+    return time.clock_gettime_ns(time.CLOCK_REALTIME)
+
+
 def complement_of_words(value: int) -> int:
     """Return the 16 bits that make the ones' complement sum of a 64-bit value's words 0xFFFF."""
     total = sum(value >> shift & 0xFFFF for shift in (0, 16, 32, 48))
@@ -340,7 +345,7 @@ def _read_control(control: Sequence[tuple[int, int, bytes]]) -> tuple[int, bytes
             status, _, _, _, _, tci, tpid = _AUXDATA.unpack_from(value)
             if status & _STATUS_VLAN_VALID:
                 tag = struct.pack(">HH", tpid if status & _STATUS_VLAN_TPID_VALID else _VLAN_TPID, tci)
-    return received_ns or time.time_ns(), tag
+    return received_ns or _real_time_ns(), tag
 
 
 def _open_socket(port: PortSettings, protocol: int) -> socket.socket:

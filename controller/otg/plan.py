@@ -169,7 +169,8 @@ def plan_run(
 ) -> RunPlan:
     """Return the plan in which the named flows send `messages` each; above `MOST_PASS_MESSAGES`, at least so many.
 
-    The ports of `test.captures` are captured. `nonce` is a random number of this run. Raise `PlanError` if the flows do not fit on the rig.
+    The ports of `test.captures` are captured. `nonce` is a random number of this run. Raise `PlanError` if the
+    flows do not fit on the rig.
     """
     runs = tuple(run for run in flow_runs(test) if run.flow.name in names)
     raw_flows = tuple(flow for flow in test.raw_flows if flow.name in names)

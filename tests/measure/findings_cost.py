@@ -2,9 +2,9 @@
 
     python -m tests.measure.findings_cost [--ranks 256,1024] [--check]
 
-The job is a ring all-reduce and an all-to-all, in virtual time, through a leaf-spine of 100 Gb/s with
-32 hosts a leaf, each of which loses packets of one port. The run is made first; a process of its own then reads it, and measures the diagnosis alone:
-its evidence and all rules. Bars for 1,024 ranks: 5 s and 500 MB.
+The job is a ring all-reduce and an all-to-all, in virtual time, through a leaf-spine of 100 Gb/s with 32 hosts a leaf, each of
+which loses packets of one port. The run is made first; a process of its own then reads it, and measures the diagnosis alone: its
+evidence and all rules. Bars for 1,024 ranks: 5 s and 500 MB.
 """
 
 from __future__ import annotations

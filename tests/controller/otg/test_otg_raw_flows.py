@@ -81,8 +81,10 @@ def test_fields_run_through_their_values() -> None:
     ("packet", "expected"),
     [
         ((ETHERNET, IPV4, UDP_HEADER), Ether() / IP(dst="1.1.1.2", src="1.1.1.1", tos=184) / UDP(sport=5000, dport=4000)),
-        ((ETHERNET, IPV4, TCP_HEADER), Ether() / IP(dst="1.1.1.2", src="1.1.1.1", tos=184) / TCP(sport=0, dport=80, flags=0, window=0)),
-        ((ETHERNET, {"choice": "ipv6", "ipv6": {}}, TCP_HEADER), Ether() / IPv6(src="::", dst="::") / TCP(sport=0, dport=80, flags=0, window=0)),
+        ((ETHERNET, IPV4, TCP_HEADER),
+         Ether() / IP(dst="1.1.1.2", src="1.1.1.1", tos=184) / TCP(sport=0, dport=80, flags=0, window=0)),
+        ((ETHERNET, {"choice": "ipv6", "ipv6": {}}, TCP_HEADER),
+         Ether() / IPv6(src="::", dst="::") / TCP(sport=0, dport=80, flags=0, window=0)),
         ((ETHERNET, {"choice": "vlan", "vlan": {"id": {"choice": "value", "value": 7}}}, IPV4, UDP_HEADER),
          Ether() / Dot1Q(vlan=7) / IP(dst="1.1.1.2", src="1.1.1.1", tos=184) / UDP(sport=5000, dport=4000)),
     ],

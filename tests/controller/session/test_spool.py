@@ -22,7 +22,7 @@ from etloop.results.measure.summary import measure
 from tests.support.runs.records_by_hand import connection_rows_by_hand, outcome_by_hand, tables_by_hand
 
 PLANNED = 8
-LIMITS = {"op": 100, "flow": 100, "rate": 0, "port": 4, "stream": 0}
+LIMITS = {"op": 100, "flow": 100, "rate": 0, "port": 4, "stream": 0, "frame stream": 0}
 
 
 def spooled(directory: Path, outcome: RunOutcome, *, whole: bool = True) -> RunSpool:
