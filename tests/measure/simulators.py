@@ -3,7 +3,8 @@
     python -m tests.measure.simulators --htsim PATH/htsim_uec [--store] [--only TEXT]
     python -m tests.measure.simulators --write
 
-`--store` writes the completion times of htsim to `OUTPUTS`; `--write` makes the table of docs/credibility.md from them.
+`--store` writes the completion times of htsim to `OUTPUTS`; `--write` computes the twin's side anew and writes the record
+and the table of docs/credibility.md.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import json
 import subprocess
 import tempfile
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,12 +28,14 @@ from etloop.controller.run.pipeline import SilentWatcher
 from etloop.controller.run.prepare import InputFile, Prepared, PrepareOptions, RunInputs, prepare
 from etloop.controller.run.twin import TwinExecution, described_device
 from etloop.traffic.twin import TwinSettings
+from tests.support.docs.records import marked, rendered
 from tests.support.places import ROOT
 from tests.support.simulator_cases import CASES, SimulatorCase
 
 OUTPUTS: Final = ROOT / "tests/support/htsim_outputs.json"
 PAGE: Final = ROOT / "docs/credibility.md"
-MARKS: Final = ("<!-- htsim -->", "<!-- /htsim -->")
+RECORD: Final = ROOT / "tests/measure/outcomes/simulators.json"
+COLUMNS: Final = ["case", "htsim", "UET", "MRC", "error UET", "error MRC", "budget", ""]
 KINDS: Final = ("uet", "mrc")
 REVISION: Final = "ultraethernet/uet-htsim 40ccb05"
 
@@ -79,27 +83,22 @@ def htsim_times(case: SimulatorCase, directory: Path, binary: Path) -> tuple[dic
     return summary_us(times.end_ns), about.command
 
 
-def table_lines(stored: dict[str, Any], ours: dict[str, dict[str, float]]) -> list[str]:
-    """Return the table of the page; `ours` is the last completion by case and transport, in us."""
-    lines = [
-        "| case | htsim | UET | MRC | error UET | error MRC | budget | |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+def table_rows(stored: dict[str, Any], ours: dict[str, dict[str, float]]) -> list[list[str]]:
+    """Return the rows below `COLUMNS`; `ours` is the last completion by case and transport, in us."""
+    rows = []
     for case in CASES:
         last_us = stored["cases"][case.name]["last"]
         errors = {kind: ours[case.name][kind] / last_us - 1 for kind in KINDS}
         fails = [kind.upper() for kind in KINDS if abs(errors[kind]) > case.budget]
         cells = [f"{ours[case.name][kind]:.1f}" for kind in KINDS]
         cells += [f"{100 * errors[kind]:+.1f} %" for kind in KINDS]
-        lines.append(
-            f"| {case.name} | {last_us:.1f} | {' | '.join(cells)} | {100 * case.budget:.0f} % | "
-            f"{'fails: ' + ', '.join(fails) if fails else 'ok'} |"
-        )
-    return lines
+        verdict = f"fails: {', '.join(fails)}" if fails else "ok"
+        rows.append([case.name, f"{last_us:.1f}", *cells, f"{100 * case.budget:.0f} %", verdict])
+    return rows
 
 
 def write_page() -> None:
-    """Compute the twin's side of every case and write the table of the page."""
+    """Compute the twin's side of every case; write the record and the table of the page."""
     stored = json.loads(OUTPUTS.read_text())
     ours: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as place:
@@ -107,10 +106,21 @@ def write_page() -> None:
             ours[case.name] = {
                 kind: twin_times(prepare_case(case, Path(place), kind))["last"] for kind in KINDS
             }
-    text = PAGE.read_text()
-    begin, end = (text.index(mark) for mark in MARKS)
-    table = "\n".join(table_lines(stored, ours))
-    PAGE.write_text(f"{text[: begin + len(MARKS[0])]}\n\n{table}\n\n{text[end:]}")
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.strip()
+    record = {
+        "command": "python -m tests.measure.simulators --write",
+        "machine": "any: virtual time",
+        "commit": commit,
+        "date": datetime.now(UTC).date().isoformat(),
+        "source": f"{REVISION}, outputs in tests/support/htsim_outputs.json",
+        "columns": COLUMNS,
+        "rows": table_rows(stored, ours),
+    }
+    RECORD.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+    shown = {name: text for name, text in marked(PAGE.read_text())}[RECORD.stem]
+    PAGE.write_text(PAGE.read_text().replace(shown, rendered(RECORD.stem, record)))
 
 
 def main() -> None:
