@@ -93,6 +93,17 @@ def hosts_behind(places: Iterable[Place], device_ports: Mapping[str, str]) -> fr
     return frozenset(hosts)
 
 
+def hosts_to_leave_out(
+    places: Iterable[Place], device_ports: Mapping[str, str], ports: int
+) -> frozenset[str]:
+    """Return the rig ports behind `places`, the smallest places first, as long as more than half of the `ports` are left."""
+    left_out: frozenset[str] = frozenset()
+    for behind in sorted((hosts_behind([place], device_ports) for place in places), key=len):
+        if 2 * len(left_out | behind) < ports:
+            left_out |= behind
+    return left_out
+
+
 def port_records(
     ports: Mapping[str, RigPort],
     device_ports: Mapping[str, str],

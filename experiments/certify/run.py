@@ -40,7 +40,7 @@ from etloop.controller.run.pipeline import (
 )
 from etloop.controller.run.prepare import read_device, read_device_file, read_rig
 from etloop.controller.run.twin import TwinExecution
-from etloop.experiments.certify.conclude import Named, hosts_behind, parts_of, port_records
+from etloop.experiments.certify.conclude import Named, hosts_to_leave_out, parts_of, port_records
 from etloop.experiments.certify.rounds import job_of_rounds
 from etloop.experiments.certify.rules.parts import Answer, with_peer_rates
 from etloop.experiments.certify.steps import STEPS, Scale, Step
@@ -252,11 +252,11 @@ def _why_not_held(fabric: _Fabric) -> str:
 
 
 def _left_out(step: Step, parts: tuple[Named, ...], fabric: _Fabric) -> tuple[str, ...]:
-    """Return the rig ports that take no part in a step; none if half of the ports or more would be missing."""
+    """Return the rig ports that take no part in a step."""
+    device_ports = fabric.device_ports or dict.fromkeys(fabric.rig.ports, "")
     places = [place for part in parts if part.finding.kind in step.without for place in part.finding.places]
-    hosts = hosts_behind(places, fabric.device_ports or dict.fromkeys(fabric.rig.ports, ""))
-    chosen = tuple(name for name in fabric.rig.ports if name in hosts)
-    return chosen if 2 * len(chosen) < len(fabric.rig.ports) else ()
+    hosts = hosts_to_leave_out(places, device_ports, len(fabric.rig.ports))
+    return tuple(name for name in fabric.rig.ports if name in hosts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -29,7 +29,10 @@ _INCASTS: Final = "Kmin and Kmax are those of incasts"
 def look(evidence: Evidence, times: HoldTimes) -> Answer:
     """Return ports that ignore the pauses of their hosts, and ports that mark at other lengths than their peers."""
     early, count = arrivals_in_pauses(evidence, times)
-    tested = np.flatnonzero(count >= LEAST_MESSAGES)
+    is_held = times.outlasts_sends(times.hold_ns_at(evidence.hosts.link_bps))
+    fast = int(np.count_nonzero(~is_held))
+    too_fast = f"{fast} ports are too fast to be held as long as the slowest one; " if fast else ""
+    tested = np.flatnonzero(is_held & (count >= LEAST_MESSAGES))
     if not len(tested):
         return Answer(untested=f"no host received a message; {_INCASTS}")
     deaf = tested[early[tested] > IGNORED * count[tested]]
@@ -40,15 +43,15 @@ def look(evidence: Evidence, times: HoldTimes) -> Answer:
     findings = tuple(_ignoring(evidence, times, deaf, tested, early, count))
     held = marks.look(evidence, is_held=True)
     if held.untested:
-        return Answer(findings, limits=f"{held.untested}; {_INCASTS}")
+        return Answer(findings, limits=f"{too_fast}{held.untested}; {_INCASTS}")
+    unknown = {*deaf.tolist(), *np.flatnonzero(~is_held).tolist()}
     figures = {
         name: values
         for name, values in held.figures.items()
-        if name not in {evidence.hosts.names[host] for host in deaf.tolist()}
+        if name not in {evidence.hosts.names[host] for host in unknown}
     }
-    limits = (
-        f"Kmin and Kmax of {len(figures)} ports to hosts are those of held queues, of other ports of incasts"
-    )
+    limits = f"{too_fast}Kmin and Kmax of {len(figures)} ports to hosts are those of held queues, "
+    limits += "of other ports of incasts"
     return Answer((*findings, *held.findings), figures, limits=limits)
 
 
@@ -60,7 +63,8 @@ def arrivals_in_pauses(evidence: Evidence, times: HoldTimes) -> tuple[NDArray[np
     host_of_rank = np.array([row_of.get(name, -1) for name in evidence.run.plan.port_names], np.int64)
     host = host_of_rank[ops["rank"][received].astype(np.int64)]
     phase_ns = ops["completed_ns"][received].astype(np.int64) % times.period_ns
-    in_pause = (phase_ns > times.margin_ns) & (phase_ns < times.hold_ns - times.margin_ns)
+    hold_ns = times.hold_ns_at(evidence.hosts.link_bps)[host]
+    in_pause = (phase_ns > times.margin_ns) & (phase_ns < hold_ns - times.margin_ns)
     size = len(row_of)
     return np.bincount(host[in_pause], minlength=size), np.bincount(host, minlength=size)
 

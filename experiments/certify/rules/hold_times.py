@@ -3,14 +3,19 @@
 Pure. Every host pauses the priority of data for a time, then leaves it open for a time, without end. A round's barrier passes
 while the ports are open; its senders wait until they are paused again. A fixed number of packets then fills each queue, and
 the queue drains after the pause: packet after packet leaves a queue of known length. All times are in frames of the slowest
-port, so that one pause frame, whose length counts bits of the link, lasts for a hold at any rate.
+port. The length of a pause frame counts bits of the link, so that faster ports are held for as many frames, but for less time.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
 
 from etloop.contract.base.late_dataclass import dataclass
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 DEPTH_PACKETS: Final = 480
 """Packets of 4 KiB that fill a held queue: more than Kmax of most devices."""
@@ -28,14 +33,24 @@ _MOST_QUANTA: Final = 65_535
 
 @dataclass(frozen=True, slots=True)
 class HoldTimes:
-    """When ports are paused: from 0 for `hold_ns` of every `period_ns`."""
+    """When ports are paused: from 0 for `hold_ns` of every `period_ns`, at the slowest rate."""
 
+    rate_bps: int
+    """Of the slowest port."""
     hold_ns: int
     period_ns: int
     wait_ns: int
     margin_ns: int
     priority: int
     quanta: int
+
+    def hold_ns_at(self, link_bps: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return how long a pause frame holds ports of these rates; nan (unknown) counts as the slowest rate."""
+        return self.hold_ns * self.rate_bps / np.where(np.isnan(link_bps), self.rate_bps, link_bps)
+
+    def outlasts_sends(self, hold_ns: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Return whether a hold lasts until the senders of a round, which wait for the slowest port, have begun."""
+        return hold_ns > self.wait_ns + 2 * self.margin_ns
 
     @property
     def pause_rule(self) -> dict[str, Any]:
@@ -48,6 +63,7 @@ def hold_times(frame_ns: float, rate_bps: int, priority: int) -> HoldTimes:
     """Return the schedule for ports that send a frame in `frame_ns` at `rate_bps`."""
     hold_ns = HOLD_FRAMES * frame_ns
     return HoldTimes(
+        rate_bps=rate_bps,
         hold_ns=int(hold_ns),
         period_ns=int((HOLD_FRAMES + OPEN_FRAMES) * frame_ns),
         wait_ns=int(WAIT_FRAMES * frame_ns),

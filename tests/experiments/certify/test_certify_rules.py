@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -39,14 +40,16 @@ def test_single_port_with_another_queue_is_named_by_its_cable() -> None:
 TIMES = hold_times(frame_ns=333.0, rate_bps=100_000_000_000, priority=3)
 
 
-def _held(phases: dict[int, float]) -> Any:
+def _held(phases: dict[int, float], link_gbps: tuple[float, ...] = (100.0,) * 4) -> Any:
     """Return the answer for messages that arrive at each rank in this share of every period of pauses."""
     rows = [
         (rank, int((turn + phase) * TIMES.period_ns)) for rank, phase in phases.items() for turn in range(5)
     ]
     ranks, completed_ns = zip(*rows, strict=True)
     ops = {"kind": ["receive"] * len(rows), "rank": ranks, "completed_ns": completed_ns}
-    return held.look(evidence_by_hand(ops=ops), TIMES)
+    evidence = evidence_by_hand(ops=ops)
+    hosts = replace(evidence.hosts, link_bps=np.array(link_gbps) * 1e9)
+    return held.look(replace(evidence, hosts=hosts), TIMES)
 
 
 def test_port_whose_messages_arrive_during_pauses_ignores_them() -> None:
@@ -63,6 +66,19 @@ def test_port_whose_messages_arrive_during_pauses_ignores_them() -> None:
 @pytest.mark.parametrize("phase", [0.01, 0.54, 0.8])
 def test_arrivals_about_the_ends_of_pauses_show_nothing(phase: float) -> None:
     assert not _held(dict.fromkeys(range(4), phase)).findings
+
+
+def test_a_pause_frame_holds_faster_ports_for_less_time() -> None:
+    faster = (100.0, 185.0, 185.0, 185.0)
+    assert not _held({0: 0.8, 1: 0.4, 2: 0.4, 3: 0.4}, faster).findings
+    (finding,) = _held({0: 0.8, 1: 0.4, 2: 0.4, 3: 0.2}, faster).findings
+    assert finding.places == (Place(PlaceKind.PORT, "leaf1/1", "h3/p0"),)
+
+
+def test_ports_whose_hold_ends_before_the_sends_are_not_judged() -> None:
+    answer = _held({0: 0.8, 1: 0.8, 2: 0.05, 3: 0.1}, (100.0, 100.0, 400.0, 400.0))
+    assert not answer.findings
+    assert "2 ports are too fast" in answer.limits
 
 
 def test_class_without_pfc_is_untested_and_no_part() -> None:

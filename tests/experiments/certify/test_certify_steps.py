@@ -8,7 +8,13 @@ from dataclasses import replace
 import pytest
 
 from etloop.controller.inputs.rig import RigPort
-from etloop.experiments.certify.conclude import Named, hosts_behind, parts_of, port_records
+from etloop.experiments.certify.conclude import (
+    Named,
+    hosts_behind,
+    hosts_to_leave_out,
+    parts_of,
+    port_records,
+)
 from etloop.experiments.certify.rounds import Transfer, job_of_rounds, shift_round
 from etloop.experiments.certify.steps import STEPS, Scale, Step
 from etloop.results.schema.findings import Finding, FindingKind, Place, PlaceKind, Role
@@ -99,6 +105,12 @@ def test_hosts_behind_a_switch_and_a_cable() -> None:
     assert hosts_behind((LEAF,), DEVICE_PORTS) == {"h8/p0", "h9/p0"}
     assert hosts_behind((HOST,), DEVICE_PORTS) == {"h8/p0"}
     assert hosts_behind((CABLE,), DEVICE_PORTS) == frozenset()
+
+
+def test_small_parts_are_left_out_where_large_ones_would_leave_too_few_ports() -> None:
+    assert hosts_to_leave_out((LEAF, HOST), DEVICE_PORTS, 5) == {"h8/p0", "h9/p0"}
+    assert hosts_to_leave_out((LEAF, HOST), DEVICE_PORTS, 4) == {"h8/p0"}
+    assert hosts_to_leave_out((LEAF, HOST), DEVICE_PORTS, 2) == frozenset()
 
 
 def test_rows_of_ports_sum_losses_and_keep_the_last_of_other_figures() -> None:
