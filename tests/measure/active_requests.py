@@ -1,10 +1,11 @@
 """What a data packet costs agents with 1,000 active requests of a serving workload, beside one of a training job.
 
-    python -m tests.measure.active_requests [--virtual] [--requests 1000] [--turns 7] [--check]
+    python -m tests.measure.active_requests [--virtual] [--requests 1000] [--tokens 64] [--turns 7] [--check]
 
 Two agents on loopback carry both in turn, in an order that changes with every turn: requests that arrive at once and whose KV
-caches of 1 MiB are all under way together, and the all-reduces of two ranks. A cost is the CPU time of both agents, from before
-the run until after it, by data packet of 4,096 bytes; the time of a run of one request, or of one all-reduce, is taken off.
+caches (128 KiB a token) are all under way together, and broadcasts of as many bytes to one rank, which cross the network in the
+same direction: an agent that only receives polls more often for each packet. A cost is the CPU time of both agents, from before
+the run until after it, by data packet of 4,096 bytes; the time of a run of one request, or of one broadcast, is taken off.
 --virtual: the agents' engine in virtual time, without kernel and control messages, for machines that are not idle.
 """
 
@@ -36,29 +37,29 @@ from tests.support.first_light import commands
 BAR: Final = 0.95
 """Smallest speed of a packet with active requests, over that with a training job."""
 PACKET_BYTES: Final = 4096
-CACHE_BYTES: Final = 1 << 20
-"""KV cache of 8 tokens of Llama 3.1 8B."""
+TOKEN_BYTES: Final = 1 << 17
+"""KV cache of a token of Llama 3.1 8B."""
 _TRANSPORT: Final = {"path_mtu": PACKET_BYTES}
 _MOST_ACTIVE: Final = 65536
 _TOPOLOGY: Final = b"single: {ports: [a/p0, b/p0], rate: 100Gbps}"
 
 
-def serving(requests: int) -> dict[str, Any]:
-    """Return a workload of requests that arrive at once."""
+def serving(requests: int, tokens: int) -> dict[str, Any]:
+    """Return a workload of requests of so many tokens that arrive at once."""
     load = {
         "model": "llama-3.1-8b",
         "prefill": {"instances": 1},
         "decode": {"instances": 1, "sequences": _MOST_ACTIVE},
         "kv": {"unit": "block", "blocks": 1024},
         "compute": {"prefill": ["1 1us"], "decode": ["1 1ms"]},
-        "requests": {"rate": 1_000_000, "arrivals": "constant", "count": requests, "input": 8, "output": 2},
+        "requests": {"rate": 1_000_000, "arrivals": "constant", "count": requests, "input": tokens, "output": 2},
     }
     return {"workload": {"serving": load}, "transport": _TRANSPORT, **_limits()}
 
 
-def training(exchanges: int) -> dict[str, Any]:
-    """Return all-reduces of 1 MiB of two ranks, each of which sends as much."""
-    collective = {"kind": "all_reduce", "ranks": 2, "size": f"{CACHE_BYTES}B", "count": exchanges}
+def training(exchanges: int, tokens: int) -> dict[str, Any]:
+    """Return broadcasts of the bytes of a cache from one rank to another."""
+    collective = {"kind": "broadcast", "ranks": 2, "size": f"{tokens * TOKEN_BYTES}B", "count": exchanges}
     return {"workload": {"collective": collective}, "transport": _TRANSPORT, **_limits()}
 
 
@@ -69,7 +70,8 @@ def _limits() -> dict[str, Any]:
 class Agents:
     """Two agents, and what they have cost."""
 
-    def __init__(self, place: commands.Place, processes: Sequence[int]) -> None:
+    def __init__(self, place: commands.Place, processes: Sequence[int], tokens: int) -> None:
+        self._tokens = tokens
         self._rig = place.rig(ranks_per_agent=1)
         self._place = place
         self._processes = processes
@@ -78,17 +80,17 @@ class Agents:
     def serve(self, requests: int) -> tuple[int, int]:
         """Serve requests; return CPU time in ns and data packets."""
         before_ns = self._cpu_ns()
-        run = etloop.serve(self._scenario(serving(requests)), self._rig, level="rig")
+        run = etloop.serve(self._scenario(serving(requests, self._tokens)), self._rig, level="rig")
         assert run.failure == ""
         assert run.figures.finished == requests
         return self._cpu_ns() - before_ns, run.figures.kv_bytes // PACKET_BYTES
 
     def train(self, exchanges: int) -> tuple[int, int]:
-        """Run all-reduces; return CPU time in ns and data packets."""
+        """Run broadcasts; return CPU time in ns and data packets."""
         before_ns = self._cpu_ns()
         out = self._place.directory / f"run{self._runs}"
-        etloop.run_rig(self._scenario(training(exchanges)), self._rig, out, with_twin=False)
-        return self._cpu_ns() - before_ns, 2 * exchanges * CACHE_BYTES // PACKET_BYTES
+        etloop.run_rig(self._scenario(training(exchanges, self._tokens)), self._rig, out, with_twin=False)
+        return self._cpu_ns() - before_ns, exchanges * self._tokens * TOKEN_BYTES // PACKET_BYTES
 
     def _scenario(self, values: dict[str, Any]) -> Path:
         self._runs += 1
@@ -105,12 +107,13 @@ class Agents:
 class Virtual:
     """The engine of two agents in virtual time."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, tokens: int) -> None:
+        self._tokens = tokens
         self._directory = directory
 
     def serve(self, requests: int) -> tuple[int, int]:
         """Serve requests; return CPU time in ns and data packets."""
-        prepared = self._prepared(serving(requests))
+        prepared = self._prepared(serving(requests, self._tokens))
         load = required_load(prepared.scenario)
         begin_ns = time.process_time_ns()
         run = serve_in_twin(prepared, load, TwinSettings(), TwinHosts.SOFTWARE, "packet", SilentWatcher())
@@ -119,15 +122,15 @@ class Virtual:
         return spent_ns, run.figures.kv_bytes // PACKET_BYTES
 
     def train(self, exchanges: int) -> tuple[int, int]:
-        """Run all-reduces; return CPU time in ns and data packets."""
-        prepared = self._prepared(training(exchanges))
+        """Run broadcasts; return CPU time in ns and data packets."""
+        prepared = self._prepared(training(exchanges, self._tokens))
         execution = TwinExecution(TwinSettings(), TwinHosts.SOFTWARE)
         begin_ns = time.process_time_ns()
         executed = execution.execute(prepared, "", SilentWatcher(), None)
         spent_ns = time.process_time_ns() - begin_ns
         assert executed.twin is not None
         assert executed.twin.failure == ""
-        return spent_ns, 2 * exchanges * CACHE_BYTES // PACKET_BYTES
+        return spent_ns, exchanges * self._tokens * TOKEN_BYTES // PACKET_BYTES
 
     def _prepared(self, values: dict[str, Any]) -> Prepared:
         topology = InputFile(self._directory / "topology.yaml", _TOPOLOGY)
@@ -146,6 +149,7 @@ def cost_ns(run: Callable[[int], tuple[int, int]], count: int) -> float:
 COLUMNS: Final = table("turn|>4; requests ns|>12.0f; training ns|>11.0f; speed over training|>19.3f")
 OPTIONS: Final[Options] = {
     "--requests": {"type": int, "default": 1000, "help": "active requests"},
+    "--tokens": {"type": int, "default": 64, "help": "tokens of a prompt"},
     "--turns": {"type": int, "default": 7, "help": "alternating turns"},
     "--virtual": {"action": "store_true", "help": "in virtual time"},
 }
@@ -155,15 +159,15 @@ def rows(chosen: argparse.Namespace) -> Iterator[Values]:
     """Yield the costs of every turn."""
     with tempfile.TemporaryDirectory() as directory:
         if chosen.virtual:
-            yield from _turns(Virtual(Path(directory)), chosen)
+            yield from _turns(Virtual(Path(directory), chosen.tokens), chosen)
             return
         place = commands.free_place(Path(directory))
         with commands.agents(place) as live:
-            yield from _turns(Agents(place, [agent.process.pid for agent in live.values()]), chosen)
+            yield from _turns(Agents(place, [agent.process.pid for agent in live.values()], chosen.tokens), chosen)
 
 
 def _turns(carrier: Agents | Virtual, chosen: argparse.Namespace) -> Iterator[Values]:
-    pairs = [(carrier.serve, chosen.requests), (carrier.train, chosen.requests // 2)]
+    pairs = [(carrier.serve, chosen.requests), (carrier.train, chosen.requests)]
     for run, count in pairs:
         run(count)  # memory, modules and connections of the first run
     for turn in range(chosen.turns):

@@ -13,6 +13,8 @@ namespace {
 // Ops granted ahead of the current one, and lanes that they may have together.
 constexpr uint32_t kMostOpsAhead = 16;
 constexpr uint32_t kMostLanesAhead = 128;
+// Lanes that an acknowledgement looks at to find one that can use the free slot, while other acknowledgements are still to come.
+constexpr uint32_t kMostTried = 16;
 
 // Share of a connection's slots that one message takes.
 uint32_t slot_share(const Cutting& cutting) { return kMaxSlots / static_cast<uint32_t>(cutting.connection_slots); }
@@ -216,6 +218,7 @@ void Lanes::end_lane(uint32_t lane, Nanos now) {
   LaneRun& over = lanes_[lane];
   const uint32_t run = over.op_run;
   over.ended = true;
+  if (over.waits_for_slot) ends(over.send_connection).waiting.remove(lanes_, lane);
   if (over.send_connection >= 0) ends(over.send_connection).sending.remove(over.tag);
   if (over.recv_connection >= 0) {
     ends(over.recv_connection).receiving.remove(over.tag);
@@ -271,7 +274,7 @@ void Lanes::advance_lane(uint32_t lane, Nanos now) {
   bool executed = false;
   while (ops_[lanes_[lane].op_run].work.begun && lanes_[lane].may_execute() && released(lanes_[lane])) {
     if (!has_slot(lanes_[lane])) {
-      ends(lanes_[lane].send_connection).is_full = true;
+      ends(lanes_[lane].send_connection).waiting.add(lanes_, lane);
       break;
     }
     lanes_[lane].execute();
@@ -317,14 +320,23 @@ void Lanes::take_slot(const LaneRun& lane) {
   if (cutting.completion != Completion::acknowledged) ends(lane.send_connection).shares_in_flight += slot_share(cutting);
 }
 
-void Lanes::free_slots(const LaneRun& lane, uint32_t messages) {
-  const Cutting& cutting = cutting_of(lane);
+void Lanes::free_slots(const LaneRun& sender, uint32_t messages) {
+  const Cutting& cutting = cutting_of(sender);
   if (cutting.completion == Completion::acknowledged || messages == 0) return;
-  Ends& here = ends(lane.send_connection);
+  Ends& here = ends(sender.send_connection);
   here.shares_in_flight -= messages * slot_share(cutting);
-  if (!here.is_full) return;
-  here.is_full = false;
-  here.sending.each([this](uint32_t waiting) { queue_lane(waiting); });
+  // Earlier ops first, and no more lanes than slots became free. Once none is in use, every lane finds one.
+  const bool is_empty = here.shares_in_flight == 0;
+  uint32_t tried = 0;
+  for (uint32_t lane = here.waiting.first(); lane != kNoLane && (is_empty || (messages > 0 && tried < kMostTried)); ++tried) {
+    const uint32_t next = lanes_[lane].waits_before;
+    if (has_slot(lanes_[lane])) {
+      here.waiting.remove(lanes_, lane);
+      queue_lane(lane);
+      if (messages > 0) --messages;
+    }
+    lane = next;
+  }
 }
 
 // Whether the lane that the next entry depends on is far enough; requires a next entry.

@@ -135,7 +135,7 @@ class Lanes {
     EarlyGrants early;
     EarlyArrivals early_arrivals;
     uint32_t shares_in_flight = 0;  // slots of unacknowledged messages, in shares of kMaxSlots
-    bool is_full = false;           // a lane waits for a slot
+    SlotQueue waiting;              // lanes that found no slot free
     const Cutting* last_received = nullptr;  // of the last lane that ended here
   };
 
@@ -160,7 +160,7 @@ class Lanes {
   const Cutting& cutting_of(const LaneRun& lane) const { return *ops_[lane.op_run].work.cutting; }
   bool has_slot(const LaneRun& lane) const;
   void take_slot(const LaneRun& lane);
-  void free_slots(const LaneRun& lane, uint32_t messages);
+  void free_slots(const LaneRun& sender, uint32_t messages);
   void wake_dependents(uint32_t run, int32_t lane_number);
   void grant_next(uint32_t lane, Nanos now);
   void send_next(uint32_t lane, Nanos now);

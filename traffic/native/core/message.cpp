@@ -155,21 +155,49 @@ void LanePool::close(uint32_t lane) {
   free_.push_back(lane);
 }
 
-void ActiveLanes::remove(uint32_t tag) {
-  for (Item& item : active_) {
-    if (item.tag != tag) continue;
-    item = active_.back();
-    active_.pop_back();
+void ActiveLanes::add(uint32_t tag, uint32_t lane) {
+  if (active_.empty() || active_.back().tag < tag) {
+    active_.push_back({tag, lane});
     return;
   }
-  assert(false);
+  active_.insert(std::ranges::lower_bound(active_, tag, {}, &Item::tag), {tag, lane});
+}
+
+void ActiveLanes::remove(uint32_t tag) {
+  const auto item = std::ranges::lower_bound(active_, tag, {}, &Item::tag);
+  assert(item != active_.end() && item->tag == tag);
+  active_.erase(item);
 }
 
 uint32_t ActiveLanes::find(uint32_t tag) const {
-  for (const Item& item : active_) {
-    if (item.tag == tag) return item.lane;
+  const auto item = std::ranges::lower_bound(active_, tag, {}, &Item::tag);
+  return item == active_.end() || item->tag != tag ? kNone : item->lane;
+}
+
+void SlotQueue::add(LanePool& lanes, uint32_t lane) {
+  LaneRun& waiting = lanes[lane];
+  if (waiting.waits_for_slot) return;
+  uint32_t before = last_;
+  uint32_t after = kNoLane;
+  if (last_ != kNoLane && lanes[last_].tag > waiting.tag) {
+    // One that had a slot before: near the first.
+    after = first_;
+    while (lanes[after].tag < waiting.tag) after = lanes[after].waits_before;
+    before = lanes[after].waits_after;
   }
-  return kNone;
+  waiting.waits_for_slot = true;
+  waiting.waits_after = before;
+  waiting.waits_before = after;
+  (before == kNoLane ? first_ : lanes[before].waits_before) = lane;
+  (after == kNoLane ? last_ : lanes[after].waits_after) = lane;
+}
+
+void SlotQueue::remove(LanePool& lanes, uint32_t lane) {
+  LaneRun& waiting = lanes[lane];
+  if (!waiting.waits_for_slot) return;
+  waiting.waits_for_slot = false;
+  (waiting.waits_after == kNoLane ? first_ : lanes[waiting.waits_after].waits_before) = waiting.waits_before;
+  (waiting.waits_before == kNoLane ? last_ : lanes[waiting.waits_before].waits_after) = waiting.waits_after;
 }
 
 bool EarlyGrants::add(uint32_t tag, const Grant& grant) {

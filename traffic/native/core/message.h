@@ -87,6 +87,8 @@ struct HeldAnswers {
   bool rests = false;     // the sender does not wait for them
 };
 
+inline constexpr uint32_t kNoLane = UINT32_MAX;
+
 // Invariants: posted <= handed, posted <= credits (unless one-sided), acknowledged <= done <= posted, consumed <= granted.
 struct LaneRun {
   uint32_t op_run = 0;
@@ -101,6 +103,9 @@ struct LaneRun {
   bool queued = false;       // on the work list of `Lanes`
   bool one_sided = false;
   bool ended = false;        // its op no longer waits for it
+  bool waits_for_slot = false;  // in the `SlotQueue` of its send connection, between these two
+  uint32_t waits_after = kNoLane;
+  uint32_t waits_before = kNoLane;
 
   LaneCursor execution;
   LaneCursor posting;   // at the next message to post, if any is left
@@ -189,17 +194,14 @@ class LanePool {
   std::vector<uint32_t> free_;
 };
 
-// The open lanes of one end of a connection, found by tag. There are few at a time, so that a linear search is fastest.
+// The open lanes of one end of a connection, found by tag: few of an algorithm, hundreds of requests that are served. Sorted, and
+// usually opened in the order of their tags.
 class ActiveLanes {
  public:
-  static constexpr uint32_t kNone = UINT32_MAX;
-  void add(uint32_t tag, uint32_t lane) { active_.push_back({tag, lane}); }
+  static constexpr uint32_t kNone = kNoLane;
+  void add(uint32_t tag, uint32_t lane);
   void remove(uint32_t tag);
   uint32_t find(uint32_t tag) const;
-  template <typename Visit>
-  void each(Visit visit) const {
-    for (const Item& item : active_) visit(item.lane);
-  }
 
  private:
   struct Item {
@@ -207,6 +209,22 @@ class ActiveLanes {
     uint32_t lane;
   };
   std::vector<Item> active_;
+};
+
+// The lanes that wait for a slot of one connection, by the order of their ops: a queue pair carries what was posted first first. The
+// links are in the lanes.
+class SlotQueue {
+ public:
+  // No effect if the lane waits already.
+  void add(LanePool& lanes, uint32_t lane);
+  // No effect if the lane does not wait.
+  void remove(LanePool& lanes, uint32_t lane);
+  // kNoLane if none waits.
+  uint32_t first() const { return first_; }
+
+ private:
+  uint32_t first_ = kNoLane;
+  uint32_t last_ = kNoLane;
 };
 
 // Grants that arrived before the sender's op began.
