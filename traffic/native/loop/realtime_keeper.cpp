@@ -42,8 +42,10 @@ void RealtimeKeeper::arm(Nanos after_ns) {
 
 void RealtimeKeeper::become_ordinary() {
   kept_.store(gettid(), std::memory_order_relaxed);
+  is_leaving_.store(true, std::memory_order_relaxed);
   arm(kLongestNs);  // first: as an ordinary thread it may not get to run
   etloop::become_ordinary();
+  is_leaving_.store(false, std::memory_order_relaxed);
 }
 
 void RealtimeKeeper::become_realtime() {
@@ -60,7 +62,10 @@ void RealtimeKeeper::run() {
     if (read(timer_.get(), &times, sizeof times) != sizeof times) continue;  // it came back by itself meanwhile
     const sched_param wanted{priority_};
     // By thread id, which is unused after the thread has ended.
+    const bool is_leaving = is_leaving_.load(std::memory_order_relaxed);
     sched_setscheduler(kept_.load(std::memory_order_relaxed), SCHED_FIFO, &wanted);
+    // The timer may fire before the thread has become an ordinary one: look again.
+    if (is_leaving) arm(kLongestNs);
   }
 }
 

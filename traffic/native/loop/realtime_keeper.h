@@ -40,6 +40,7 @@ class RealtimeKeeper {
   Descriptor timer_;
   Descriptor end_;
   std::atomic<pid_t> kept_{0};
+  std::atomic<bool> is_leaving_{false};  // the kept thread is about to become an ordinary one
   std::thread thread_;
 };
 
