@@ -10,7 +10,7 @@ import itertools
 import sys
 import textwrap
 from collections import defaultdict
-from typing import Any
+from typing import Any, Final
 
 from etloop.contract.base.questions import Shape
 from etloop.contract.base.setting import Kind, Setting, setting_of
@@ -48,9 +48,15 @@ def _add_type(place: Field, prefix: str, kind: type[Any], open_keys: dict[str, s
             _add_key(place, prefix, declared, default, open_keys)
 
 
+_FILLED_MODULES: Final[set[str]] = set()
+"""Modules whose types have their meanings: every file of a format asks for them."""
+
+
 def fill_in_meanings() -> None:
     """Give every setting of the loaded types the text below its field as its meaning."""
-    modules = [module for name, module in sys.modules.items() if name.startswith("etloop.")]
+    fresh = [name for name in sys.modules if name.startswith("etloop.") and name not in _FILLED_MODULES]
+    _FILLED_MODULES.update(fresh)
+    modules = [sys.modules[name] for name in fresh]
     for kind in {kind for module in modules for kind in vars(module).values() if isinstance(kind, type)}:
         if not str(kind.__module__).startswith("etloop.") or not dataclasses.is_dataclass(kind):
             continue

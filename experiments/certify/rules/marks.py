@@ -56,6 +56,8 @@ class PortMarks:
     packets: NDArray[np.float64]
     """Sent."""
     marked: NDArray[np.float64]
+    total_marked: float
+    """Packets that the queue marked in the whole step, also between the intervals."""
 
 
 def look(evidence: Evidence, *, is_held: bool = False) -> Answer:
@@ -117,6 +119,7 @@ def marks_of_ports(evidence: Evidence, *, is_held: bool = False) -> dict[int, Po
         samples.value(name) for name in ("queued_bytes", "tx_packets", "tx_bytes", "marked_packets")
     )
     queue = used_queue(evidence)
+    total_marked = np.nan_to_num(lanes.counter("queue_ecn_marked_packets"))
     by_port = {}
     for lane in np.unique(samples.lane).tolist():
         port = int(lanes.port[lane])
@@ -130,7 +133,9 @@ def marks_of_ports(evidence: Evidence, *, is_held: bool = False) -> dict[int, Po
         middle = (length[1:] + length[:-1]) / 2
         most = length[1:] + np.diff(sent_bytes[rows])
         if drains.any():
-            by_port[port] = PortMarks(middle[drains], most[drains], packets[drains], marks[drains])
+            by_port[port] = PortMarks(
+                middle[drains], most[drains], packets[drains], marks[drains], float(total_marked[lane])
+            )
     return by_port
 
 
@@ -164,7 +169,8 @@ def _deviation(
     expected = float((marks.packets * peers.share(marks.length_bytes)).sum())
     seen = float(marks.marked.sum())
     if seen == 0:
-        return FindingKind.ECN_OFF if expected >= LEAST_EXPECTED else None
+        is_off = marks.total_marked == 0 and expected >= LEAST_EXPECTED
+        return FindingKind.ECN_OFF if is_off else None
     if curve is None or max(seen, expected) < LEAST_SURE:
         return None
     if _likelihood(marks, curve) - _likelihood(marks, peers) < LEAST_GAIN:

@@ -174,7 +174,7 @@ def test_marking_curve_is_estimated() -> None:
     packets = np.full(len(length), 6.0)
     truth = MarkingCurve(400_000, 1_600_000, 0.2)
     marked = draw.binomial(6, truth.share(length)).astype(float)
-    curve = fit_curve(PortMarks(length, length, packets, marked))
+    curve = fit_curve(PortMarks(length, length, packets, marked, marked.sum()))
     assert curve.kmin_bytes == pytest.approx(truth.kmin_bytes, rel=0.2)
     assert curve.kmax_bytes == pytest.approx(truth.kmax_bytes, rel=0.02)
     assert curve.pmax == pytest.approx(truth.pmax, rel=0.2)
