@@ -51,6 +51,7 @@ class _Verdict(Enum):
     NO_REPLY = 2
     WRONG_TRAFFIC_CLASS = 3
     TOO_LARGE = 4
+    ONLY_SHORT = 5
 
 
 class Engine:
@@ -185,6 +186,10 @@ class Engine:
             _Verdict.GOOD: "",
             _Verdict.PENDING: "not probed",
             _Verdict.NO_REPLY: f"no reply to probes of {transport.path_mtu_bytes} payload bytes",
+            _Verdict.ONLY_SHORT: (
+                f"no reply to probes of {transport.path_mtu_bytes} payload bytes, but to shorter ones: a device on the path "
+                "drops frames of full size (MTU)"
+            ),
             _Verdict.WRONG_TRAFFIC_CLASS: (
                 f"sent with traffic class {sent_class:#04x}, arrived with {seen_class:#04x}"
             ),

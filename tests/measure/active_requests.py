@@ -52,7 +52,13 @@ def serving(requests: int, tokens: int) -> dict[str, Any]:
         "decode": {"instances": 1, "sequences": _MOST_ACTIVE},
         "kv": {"unit": "block", "blocks": 1024},
         "compute": {"prefill": ["1 1us"], "decode": ["1 1ms"]},
-        "requests": {"rate": 1_000_000, "arrivals": "constant", "count": requests, "input": tokens, "output": 2},
+        "requests": {
+            "rate": 1_000_000,
+            "arrivals": "constant",
+            "count": requests,
+            "input": tokens,
+            "output": 2,
+        },
     }
     return {"workload": {"serving": load}, "transport": _TRANSPORT, **_limits()}
 
@@ -163,7 +169,9 @@ def rows(chosen: argparse.Namespace) -> Iterator[Values]:
             return
         place = commands.free_place(Path(directory))
         with commands.agents(place) as live:
-            yield from _turns(Agents(place, [agent.process.pid for agent in live.values()], chosen.tokens), chosen)
+            yield from _turns(
+                Agents(place, [agent.process.pid for agent in live.values()], chosen.tokens), chosen
+            )
 
 
 def _turns(carrier: Agents | Virtual, chosen: argparse.Namespace) -> Iterator[Values]:

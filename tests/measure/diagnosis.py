@@ -22,10 +22,11 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
 
+from etloop.contract.base.errors import RigError
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.schema.findings import Finding, FindingKind, Role
 from tests.measure.harness import Bar, Options, Row, UsageError, Values, measure, table
-from tests.measure.planting.cases import is_found, is_listed_first
+from tests.measure.planting.cases import Case, is_found, is_listed_first
 from tests.measure.planting.exercise import is_exercised
 from tests.measure.planting.fabric import IN_LAB, IN_TWIN
 from tests.measure.planting.healthy import JOBS, healthy_case
@@ -73,6 +74,10 @@ def answer(name: str, seed: int, place: Path, *, keeps: bool, in_lab: bool) -> A
     try:
         diagnosis = (diagnose_in_lab if in_lab else diagnose_in_twin)(case, directory)
         exercised = is_healthy or is_exercised(case, directory / RUN)
+    except RigError as error:
+        if in_lab and names_small_mtu(case, error):
+            return Answer(name, seed, case.planted, True, True, True, "refused by the probes")
+        return Answer(name, seed, case.planted, failure=f"RigError: {error}")
     except Exception as error:  # noqa: BLE001 - a rule that raises counts as a miss, or as a false finding
         return Answer(name, seed, case.planted, failure=f"{type(error).__name__}: {error}")
     findings = diagnosis.findings
@@ -89,6 +94,15 @@ def answer(name: str, seed: int, place: Path, *, keeps: bool, in_lab: bool) -> A
     if not keeps:
         shutil.rmtree(directory)
     return result
+
+
+def names_small_mtu(case: Case, error: RigError) -> bool:
+    """Return whether the probes before the load name the planted port as one end of all paths of too small an MTU."""
+    if case.cause != "mtu" or case.expected is None:
+        return False
+    rank = next(rank for rank, host in enumerate(case.fabric.hosts) if host in case.expected.names)
+    pairs = [problem.where for problem in error.problems if "(MTU)" in str(problem) and "->" in problem.where]
+    return bool(pairs) and all(f"rank {rank} (" in pair for pair in pairs)
 
 
 def row_of(answers: Sequence[Answer]) -> Values:

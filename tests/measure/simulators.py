@@ -119,7 +119,7 @@ def write_page() -> None:
         "rows": table_rows(stored, ours),
     }
     RECORD.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
-    shown = {name: text for name, text in marked(PAGE.read_text())}[RECORD.stem]
+    shown = dict(marked(PAGE.read_text()))[RECORD.stem]
     PAGE.write_text(PAGE.read_text().replace(shown, rendered(RECORD.stem, record)))
 
 

@@ -302,9 +302,17 @@ def link_flap(rng: Draw) -> Case:
     cable = rng.choice([*fabric.attachments, *links_between_switches(fabric)])
     start_us = rng.randint(50, 300) * rng.size.time_factor
     length_us = rng.randint(200, 5_000) * rng.size.time_factor
-    outage = {"port": cable.near, "from": f"{start_us}us", "until": f"{start_us + length_us}us"}
-    changed = replace(fabric, extra={"outages": [outage]})
-    job = scenario(fabric, _exchange(rng, fabric), dcqcn(timeout_floor="2ms"))
+    changed, more = fabric, {}
+    if rng.size is IN_LAB:
+        # The outages of a topology count from the begin of the lab, the timeline of a scenario from that of the job.
+        times = ((start_us, "down"), (start_us + length_us, "up"))
+        more["timeline"] = [
+            {"at": f"{at_us}us", "link": cable.near, "state": state} for at_us, state in times
+        ]
+    else:
+        outage = {"port": cable.near, "from": f"{start_us}us", "until": f"{start_us + length_us}us"}
+        changed = replace(fabric, extra={"outages": [outage]})
+    job = scenario(fabric, _exchange(rng, fabric), dcqcn(timeout_floor="2ms"), **more)
     planted = f"{cable.near} - {cable.far} down for {length_us} us"
     return _case(changed, job, _at(Kind.LINK_FLAP, *cable.ends), planted)
 

@@ -86,6 +86,40 @@ void a_class_that_changes_ends_it() {
   CHECK(prober.result(0).verdict == ProbeVerdict::wrong_traffic_class);
 }
 
+// Probes until the target is given up; `is_answered`: whether a probe has a reply, by whether it is short.
+ProbeVerdict given_up(bool (*is_answered)(bool is_short)) {
+  Prober prober = of(1);
+  prober.start(ProbeRounds::one);
+  uint32_t short_probes = 0;
+  for (Nanos now = 0; !prober.over(); now += kProbeTimeoutNs) {
+    if (prober.next(now) < 0) continue;
+    const bool is_short = prober.is_short(0);
+    prober.sent(0, now);
+    short_probes += is_short ? 1 : 0;
+    if (!is_answered(is_short)) continue;
+    if (is_short) prober.on_short_reply(0);
+    else prober.on_reply(0, kClass, kClass, now + 10);
+  }
+  CHECK(short_probes == kShortAttempts || prober.result(0).verdict == ProbeVerdict::good);
+  return prober.result(0).verdict;
+}
+
+void a_path_that_drops_full_size_frames_is_told_from_one_that_drops_all() {
+  CHECK(given_up([](bool) { return false; }) == ProbeVerdict::no_reply);
+  CHECK(given_up([](bool is_short) { return is_short; }) == ProbeVerdict::only_short);
+  CHECK(given_up([](bool) { return true; }) == ProbeVerdict::good);
+}
+
+void a_late_reply_to_a_full_size_probe_counts_after_one_to_a_short_probe() {
+  Prober prober = of(1);
+  prober.start(ProbeRounds::one);
+  CHECK_EQ(prober.next(0), 0);
+  prober.sent(0, 0);
+  prober.on_short_reply(0);
+  prober.on_reply(0, kClass, kClass, 900);
+  CHECK(prober.result(0).verdict == ProbeVerdict::good);
+}
+
 }  // namespace
 
 int main() {
@@ -95,5 +129,7 @@ int main() {
   after_a_probe_that_was_repeated_the_first_reply_is_the_last_that_counts();
   a_reply_that_comes_twice_counts_once();
   a_class_that_changes_ends_it();
+  a_path_that_drops_full_size_frames_is_told_from_one_that_drops_all();
+  a_late_reply_to_a_full_size_probe_counts_after_one_to_a_short_probe();
   return test::failures();
 }

@@ -29,7 +29,7 @@ int64_t Prober::next(Nanos now) {
       }
       if (target.attempts < most_attempts()) return outstanding_[i];
       any_given_up_ = true;
-      settle(target, ProbeVerdict::no_reply);
+      settle(target, target.answers_short ? ProbeVerdict::only_short : ProbeVerdict::no_reply);
     }
     outstanding_[i] = outstanding_.back();
     outstanding_.pop_back();
@@ -71,6 +71,10 @@ void Prober::on_reply(uint32_t target, uint8_t seen_class, uint8_t expected_clas
     return;
   }
   settle(probed, preserved ? ProbeVerdict::good : ProbeVerdict::wrong_traffic_class);
+}
+
+void Prober::on_short_reply(uint32_t target) {
+  if (target < targets_.size()) targets_[target].answers_short = true;
 }
 
 void Prober::settle(Target& target, ProbeVerdict verdict) {

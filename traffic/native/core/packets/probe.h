@@ -15,9 +15,12 @@ inline constexpr uint32_t kProbeRequestKey = 0x45544C50;
 inline constexpr uint32_t kProbeReplyKey = 0x45544C52;
 inline constexpr uint32_t kProbeReplyBytes = 8;
 // Attempts for the first unanswered target: a busy host may not respond for a second or two.
-inline constexpr uint32_t kFirstAttempts = 15;
+inline constexpr uint32_t kFirstAttempts = 17;
 // Attempts for all targets once one was given up: with a cut link there may be thousands.
-inline constexpr uint32_t kLaterAttempts = 5;
+inline constexpr uint32_t kLaterAttempts = 7;
+// The last attempts are made with short packets: if only these are answered, a device on the path drops full-size frames.
+inline constexpr uint32_t kShortAttempts = 2;
+inline constexpr uint32_t kShortProbeBytes = 64;
 inline constexpr uint32_t kProbesAtOnce = 8;
 // Probes per port, and rounds per queue pair at most, that measure the minimum round trip.
 inline constexpr uint32_t kMeasuringProbes = 2048;
@@ -26,7 +29,7 @@ inline constexpr Nanos kProbeTimeoutNs = 200'000'000;
 // Timeout of a probe by RDMA write, which the transport retransmits: a card's queue pairs may still be coming up.
 inline constexpr Nanos kWriteProbeTimeoutNs = 2'000'000'000;
 
-enum class ProbeVerdict : uint8_t { pending, good, no_reply, wrong_traffic_class, too_large };
+enum class ProbeVerdict : uint8_t { pending, good, no_reply, wrong_traffic_class, too_large, only_short };
 
 // Probes per target: one, or enough to measure its minimum round trip.
 enum class ProbeRounds : uint8_t { one, several };
@@ -50,6 +53,10 @@ class Prober {
   void sent(size_t target, Nanos now, Nanos timeout_ns = kProbeTimeoutNs);
   void too_large(size_t target);
   void on_reply(uint32_t target, uint8_t seen_class, uint8_t expected_class, Nanos now);
+  // Whether the next probe of a target is a short one.
+  bool is_short(size_t target) const { return targets_[target].attempts + kShortAttempts >= most_attempts(); }
+  // The reply to a full-size probe may still come.
+  void on_short_reply(uint32_t target);
   Nanos deadline() const { return running_ && !over() ? pending_deadline() : kNever; }
 
   // Whether a target has not been probed yet.
@@ -68,6 +75,7 @@ class Prober {
     uint32_t attempts = 0;
     uint32_t replies = 0;
     bool was_retried = false;  // a probe was repeated: a reply may answer either
+    bool answers_short = false;
     Nanos sent_ns = 0;
     Nanos timeout_ns = kProbeTimeoutNs;
     ProbeResult result;

@@ -9,6 +9,7 @@ namespace etloop {
 namespace {
 
 constexpr size_t kShareBytes = 3;  // in a probe's reply, little-endian
+constexpr uint32_t kShortBit = 1U << 23;  // of a probe's PSN, which the reply repeats
 static_assert(std::endian::native == std::endian::little);
 
 }  // namespace
@@ -27,9 +28,10 @@ PacketRun Probing::request(size_t target) const {
   run.head.opcode = wire::Opcode::ud_send_only;
   run.head.dest_qpn = qp.remote_qpn();
   run.head.src_qpn = qp.local_qpn();
-  run.head.psn = static_cast<uint32_t>(target);
+  const bool is_short = prober_.is_short(target);
+  run.head.psn = static_cast<uint32_t>(target) | (is_short ? kShortBit : 0);
   run.head.qkey = kProbeRequestKey;
-  run.head.payload_bytes = plan_.transport.path_mtu_bytes;
+  run.head.payload_bytes = is_short ? kShortProbeBytes : plan_.transport.path_mtu_bytes;
   return run;
 }
 
@@ -64,7 +66,12 @@ void Probing::on_request(uint32_t qp, const wire::Packet& packet, uint8_t traffi
 }
 
 bool Probing::on_reply(uint32_t qp, const wire::Packet& packet, Nanos now, Offer& offer) {
-  if (packet.psn >= prober_.size() || prober_.qp(packet.psn) != qp) return false;
+  const uint32_t target = packet.psn & ~kShortBit;
+  if (target >= prober_.size() || prober_.qp(target) != qp) return false;
+  if ((packet.psn & kShortBit) != 0) {
+    prober_.on_short_reply(target);
+    return false;
+  }
   prober_.on_reply(packet.psn, packet.payload[4], queue_pairs_.place(qp).traffic_class, now);
   offer.round_trip_ns = prober_.result(packet.psn).round_trip_ns;
   std::memcpy(&offer.window_packets, packet.payload, sizeof offer.window_packets);
