@@ -131,12 +131,12 @@ def carry_out(
     return log.record
 
 
-def run_record(point: Point, number: int, summary: Summary) -> RunRecord:
-    """Return the record of a run for the index."""
+def run_record_of(point: str, number: int, summary: Summary) -> RunRecord:
+    """Return the record of a run of the point of that name for the index."""
     reason = ""
     if summary.result is RunResult.BROKEN:
         reason = summary.reason.splitlines()[0] if summary.reason else "its records are inconsistent (checks)"
-    return RunRecord(point.name, number, summary.result, reason, short_names(summary.diagnosis))
+    return RunRecord(point, number, summary.result, reason, short_names(summary.diagnosis))
 
 
 class RunLog:
@@ -229,7 +229,7 @@ class Runs:
         if run is not None and run.result is not RunResult.BROKEN:
             return MadeRun(run, "", is_new=False)
         summary = self.run(point, files, number)
-        run = run_record(point, number, summary)
+        run = run_record_of(point.name, number, summary)
         return MadeRun(run, _words(summary, run), is_new=True)
 
     def find(self, point: Point, files: PointFiles, number: int) -> RunRecord | None:
@@ -237,7 +237,7 @@ class Runs:
         if not self._study.directory.has(point.name, number):
             return None
         self._refuse_other_inputs(point, files, number)
-        return run_record(point, number, self.earlier(point, number))
+        return run_record_of(point.name, number, self.earlier(point, number))
 
     def _refuse_other_inputs(self, point: Point, files: PointFiles, number: int) -> None:
         key = self._study.directory.key(point.name, number)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -432,3 +433,39 @@ def test_packets_that_nobody_explains_have_a_column(
     table = group_table(Group({}, points, {}), "x", results)
     titles = [column.title for column in table.columns]
     assert [title for title in ("unexplained", "dropped", "lost") if title in titles] == list(headings)
+
+
+@pytest.mark.parametrize(
+    ("harm", "found"),
+    [
+        (lambda run: (run / "kpis.json").write_text("{}"), "kpis.json"),
+        (lambda run: (run / "summary.json").unlink(), "summary.json"),
+        (shutil.rmtree, "has no SHA256SUMS"),
+    ],
+    ids=["damaged figures", "no summary", "no directory"],
+)
+def test_a_repeat_that_cannot_be_read_is_named_and_makes_the_sweep_inconclusive(
+    files: Path, capsys: pytest.CaptureFixture[str], harm: Callable[[Path], object], found: str
+) -> None:
+    out = files / "out"
+    run = out / "points" / "p001" / "r001"
+    kept = files / "kept"
+    shutil.copytree(run, kept)
+    harm(run)
+    code, _, told = sweep(files, capsys, "--twin", "--out", str(out), "--resume")
+    assert code == ExitCode.INCONCLUSIVE
+    assert "warning: a run is missing" in told
+    assert str(run) in told
+    assert found in told
+    index = json.loads((out / "sweep.json").read_text())
+    (record,) = [one for one in index["runs"] if one["result"] == "inconclusive"]
+    assert (record["point"], record["repeat"]) == ("p001", 1)
+    assert found in record["reason"]
+    suites = ET.fromstring((out / "junit.xml").read_bytes())
+    assert [suite.get("name", "")[:9] for suite in suites if suite.get("errors") == "1"] == ["p001 r001"]
+    assert len(suites) == 6
+    shutil.rmtree(run, ignore_errors=True)
+    kept.rename(run)
+    code, _, told = sweep(files, capsys, "--twin", "--out", str(out), "--resume")
+    assert code == ExitCode.PASS, told
+    assert "missing" not in told
