@@ -19,6 +19,7 @@ from etloop.controller.run.pipeline import FinishedRun, RunOptions, Step, run_pl
 from etloop.experiments.sweep import run as sweep_run
 from etloop.experiments.sweep.directory import SweepDirectory
 from etloop.experiments.sweep.points import PointFiles
+from etloop.results.compare.samples import read_side
 from etloop.results.compare.sweep_results import JCT, Group
 from etloop.results.report.sweep import group_table
 from etloop.results.schema.summary import Summary
@@ -469,3 +470,11 @@ def test_a_repeat_that_cannot_be_read_is_named_and_makes_the_sweep_inconclusive(
     code, _, told = sweep(files, capsys, "--twin", "--out", str(out), "--resume")
     assert code == ExitCode.PASS, told
     assert "missing" not in told
+
+
+def test_a_repeat_without_its_summary_is_left_out_by_name(files: Path) -> None:
+    point = files / "out" / "points" / "p000"
+    assert not read_side(point, 0).left_out
+    (point / "r001" / "summary.json").unlink()
+    (reason,) = read_side(point, 0).left_out
+    assert reason.startswith("r001: it has no summary.json")
