@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from etloop.dut_profiles.model.profile import CongestionParameter, DutProfile
-from etloop.dut_profiles.model.stated import Stated
+from etloop.dut_profiles.model.stated import Claim, Stated
 from etloop.dut_profiles.reading.catalogue import find_profile
 from etloop.experiments.nic.battery import BY_NAME
 from etloop.experiments.nic.cards.model import NicModel
@@ -119,7 +119,7 @@ def test_a_stated_parameter_that_cannot_be_parsed_is_shown_and_not_judged() -> N
     assert claim is not None
     settings = {"rpg_time_reset": "300us", "rpg_ai_rate": "five a second"}
     parameters = tuple(
-        CongestionParameter(name, Stated(declared=replace(claim, value=text)))
+        CongestionParameter(name, Stated(declared=Claim(text, claim.source)))
         for name, text in settings.items()
     )
     given = replace(found, congestion=replace(found.congestion, parameters=parameters))
