@@ -72,6 +72,7 @@ def _copied(node: yaml.Node) -> yaml.Node:
     if isinstance(node, yaml.SequenceNode):
         items = [_copied(item) for item in node.value]
         return yaml.SequenceNode(node.tag, items, *_place_and_style(node))
+    assert isinstance(node, yaml.ScalarNode)
     return yaml.ScalarNode(node.tag, node.value, node.start_mark, node.end_mark, node.style)
 
 
