@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from etloop.experiments.sweep.points import Point
+    from etloop.results.schema.kpis import KpiSet
 
 CONFIRM_FILE: Final = "confirm.yaml"
 CONFIRM_DIRECTORY: Final = "confirm"
@@ -204,11 +205,23 @@ def _with_repeats(record: TrialsRecord, sweep: Sweep, out: Path, repeats: SweepR
     """Return the record with the repeats of the best trials, and the conclusion from them."""
     assert sweep.optimize is not None
     objectives = sweep.optimize.objectives
+    directory = SweepDirectory(out)
+    kpis: dict[tuple[str, int], KpiSet] = {}
+    problems: list[Problem] = []
+    for run in repeats.runs:
+        try:
+            kpis[run.point, run.repeat] = read_kpis(directory.run(run.point, run.repeat))
+        except RunDirError as error:
+            problems += error.problems
+    for problem in problems:
+        print_status(f"warning: a repeat is missing: {problem}")
     candidates = tuple(
-        _candidate(point.name, point.labels[CANDIDATE], objectives, SweepDirectory(out), repeats)
-        for point in repeats.points
+        _candidate(point.name, point.labels[CANDIDATE], objectives, kpis, repeats) for point in repeats.points
     )
     conclusion, is_confirmed = _conclude(candidates, objectives)
+    if problems:
+        more = f"; and {len(problems) - 1} more problems" if len(problems) > 1 else ""
+        conclusion, is_confirmed = f"not confirmed: a repeat is missing: {problems[0]}{more}", False
     return replace(record, candidates=candidates, conclusion=conclusion, is_confirmed=is_confirmed)
 
 
@@ -216,25 +229,22 @@ def _candidate(
     point: str,
     name: str,
     objectives: Sequence[Objective],
-    directory: SweepDirectory,
+    kpis: Mapping[tuple[str, int], KpiSet],
     repeats: SweepRecord,
 ) -> Candidate:
+    """Return a candidate from its runs; a run without `kpis` cannot be read, and has not passed."""
     runs = [run for run in repeats.runs if run.point == point]
-    figures: list[list[float]] = [[] for _ in objectives]
-    for run in runs:
-        try:
-            kpis = read_kpis(directory.run(point, run.repeat))
-        except RunDirError:
-            continue
-        for values, objective in zip(figures, objectives, strict=True):
-            if (value := kpis.value(objective.figure)) is not None:
-                values.append(value)
+    read_runs = [run for run in runs if (run.point, run.repeat) in kpis]
+    figures = [
+        [kpis[run.point, run.repeat].value(objective.figure) for run in read_runs] for objective in objectives
+    ]
+    known_figures = [[value for value in values if value is not None] for values in figures]
     result = next((result for result in repeats.results if result.name == point), None)
     return Candidate(
         name=name,
         runs=len(runs),
-        passed=sum(run.result in {RunResult.PASS, RunResult.NO_VERDICT} for run in runs),
-        means=tuple(fmean(values) if values else None for values in figures),
+        passed=sum(run.result in {RunResult.PASS, RunResult.NO_VERDICT} for run in read_runs),
+        means=tuple(fmean(values) if values else None for values in known_figures),
         outcome="" if result is None or result.outcome is None else str(result.outcome),
     )
 

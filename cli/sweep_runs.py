@@ -22,18 +22,21 @@ from etloop.experiments.sweep.directory import SweepDirectory
 from etloop.experiments.sweep.file import MOST_REPEATS, MOST_RUNS, Sweep, parse_sweep, points_of
 from etloop.experiments.sweep.index import refuse_another
 from etloop.experiments.sweep.points import Turn, points, turns
+from etloop.experiments.sweep.run import run_record_of
 from etloop.experiments.sweep.serving import is_serving
 from etloop.experiments.sweep.shard import parse_shard
 from etloop.results.schema.comparison import ComparisonSettings
 from etloop.results.schema.sweep import Mode, SweepRecord
-from etloop.results.schema.verdict import worst_result
+from etloop.results.schema.verdict import RunResult, worst_result
 
 if TYPE_CHECKING:
     import argparse
 
+    from etloop.experiments.sweep.directory import ReadRun
     from etloop.experiments.sweep.points import Point, PointFiles
     from etloop.experiments.sweep.run import Study
     from etloop.results.compare.samples import Side
+    from etloop.results.schema.sweep import RunRecord
 
 
 def run_sweep(file: InputFile, parsed: argparse.Namespace) -> CommandResult:
@@ -236,13 +239,22 @@ def _evaluate(
 def finish(
     crew: Crew, record: SweepRecord, directory: SweepDirectory, settings: ComparisonSettings
 ) -> tuple[SweepRecord, str]:
-    """Compare all runs, write sweep.json, compare.html and junit.xml, and return the index and the table."""
+    """Compare all runs, write sweep.json, compare.html and junit.xml, and return the index and the table.
+
+    A run that cannot be read is reported, and inconclusive in the index until it can be.
+    """
     from etloop.experiments.sweep.directory import JUNIT_FILE, PAGE_FILE
     from etloop.experiments.sweep.tasks import read_point
     from etloop.results.compare.sweep_results import groups, point_results
     from etloop.results.html.sweep import sweep_html
     from etloop.results.text.sweep import render_sweep
 
+    read_runs = directory.read_runs(record)
+    for read_run in read_runs:
+        for problem in read_run.problems:
+            print_status(f"warning: a run is missing: {problem}")
+    results = {(read_run.run.point, read_run.run.repeat): _result_of(read_run) for read_run in read_runs}
+    record = replace(record, runs=tuple(results[run.point, run.repeat] for run in record.runs))
     sides: dict[str, Side] = {}
     words = {point.name: ", ".join(point.labels.values()) for point in record.points}
     tasks = [(directory.point(name), settings.warm_up, point_words) for name, point_words in words.items()]
@@ -254,5 +266,15 @@ def finish(
     compared_groups = groups(record, sides, settings)
     record = replace(record, results=point_results(compared_groups, sides))
     page = sweep_html(record, compared_groups, sides, settings)
-    directory.keep(record, {PAGE_FILE: page, JUNIT_FILE: directory.junit(record)})
+    directory.keep(record, {PAGE_FILE: page, JUNIT_FILE: directory.junit(record, read_runs)})
     return record, render_sweep(record, compared_groups, settings, str(directory.path))
+
+
+def _result_of(read_run: ReadRun) -> RunRecord:
+    """Return the record of a run as its directory has it now."""
+    run, summary = read_run.run, read_run.summary
+    if summary is None:
+        return replace(
+            run, result=RunResult.INCONCLUSIVE, reason=f"cannot be read: {read_run.why}", findings=()
+        )
+    return run_record_of(run.point, run.repeat, summary)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, collapse_addresses, ip_address, ip_network
 from typing import Final
 
@@ -19,6 +20,7 @@ from etloop.contract.model.topology import Attachment, Topology
 MOST_LAB_PORTS: Final = 64
 MOST_LAB_SWITCHES: Final = 64
 MOST_ADDRESSES: Final = 250
+_ADDRESSES_KEPT: Final = 1024
 """Per port to which the lab gives addresses."""
 DEFAULT_ADDRESSES: Final = 8
 DEFAULT_MTU_BYTES: Final = 4200
@@ -255,9 +257,17 @@ def runs_of(addresses: Sequence[str]) -> list[tuple[str, str]]:
     return runs
 
 
-def _address_ranges(addresses: tuple[str, ...]) -> list[str]:
+# Cached because the labs of a sweep's points have the same addresses.
+@lru_cache(maxsize=MOST_LAB_PORTS)
+def _address_ranges(addresses: tuple[str, ...]) -> tuple[str, ...]:
     """Return addresses as rig files write them, runs of consecutive ones as ranges."""
-    return [f'"{first}"' if first == last else f'"{first}-{last}"' for first, last in runs_of(addresses)]
+    return tuple(f'"{first}"' if first == last else f'"{first}-{last}"' for first, last in runs_of(addresses))
+
+
+@lru_cache(maxsize=_ADDRESSES_KEPT)
+def _stays_on_host(address: str) -> bool:
+    parsed = ip_address(address)
+    return parsed.is_loopback or parsed.is_link_local
 
 
 def _addresses(attachment: int, count: int, *, six: bool) -> tuple[str, ...]:
@@ -289,8 +299,7 @@ def _refuse_clashes(attachments: tuple[Attachment, ...], by_agent: dict[str, lis
     for agent, ports in by_agent.items():
         for port in ports:
             for address in port.addresses:
-                parsed = ip_address(address)
-                if parsed.is_loopback or parsed.is_link_local:
+                if _stays_on_host(address):
                     problem = f"packets to {address} would not leave their host for the switch"
                     remedy = "give addresses such as 10.0.1.1 or fd00::1, or none to let the lab choose"
                     problems.append(Problem(f"attachment {agent}/{port.port}", problem, remedy))

@@ -46,6 +46,7 @@ from etloop.results.tables.arrow_tables import (
     ports_table,
     rates_table,
 )
+from etloop.results.verdict.evaluation import Frame
 from etloop.results.verdict.junit import junit_xml
 from etloop.results.verdict.junit_names import run_class
 from etloop.results.verdict.verdict import Conditions, decide_verdict
@@ -130,15 +131,24 @@ def add_device_counters(run: RunArtifacts, counted: CountedDevice, basis: Device
 def add_joint_figures(run: RunArtifacts, basis: KpiBasis) -> RunArtifacts:
     """Return the run with the figures that need several tables: losses, flow completion and slow names. Replaces earlier
     ones."""
-    losses = reconcile_losses(loss_input(run.summary, run.frames(), basis.port_backends))
-    kpi_inputs = kpi_input(run, basis)
+    frames = run.frames()
+    return _with_joint_figures(run, basis, frames, kpi_input(run, basis, frames))
+
+
+def _with_joint_figures(
+    run: RunArtifacts, basis: KpiBasis, frames: Mapping[str, Frame], kpi_inputs: KpiInput
+) -> RunArtifacts:
+    losses = reconcile_losses(loss_input(run.summary, frames, basis.port_backends))
     flows, slow = flow_sizes(kpi_inputs), slow_names(kpi_inputs)
     return replace(run, summary=replace(run.summary, losses=losses, flow_sizes=flows, slow_names=slow))
 
 
-def kpi_input(run: RunArtifacts, basis: KpiBasis) -> KpiInput:
-    """Return the input of the key figures: the tables of the run with the link speeds that the rig states."""
-    plan, frames = run.plan, run.frames()
+def kpi_input(run: RunArtifacts, basis: KpiBasis, frames: Mapping[str, Frame] | None = None) -> KpiInput:
+    """Return the input of the key figures: the tables of the run with the link speeds that the rig states.
+
+    `frames`: those of the run, from a caller that has them.
+    """
+    plan, frames = run.plan, run.frames() if frames is None else frames
     speeds = {}
     for agent, port in zip(plan.rank_agent, plan.rank_port, strict=True):
         name = port if "/" in port else f"{agent}/{port}"
@@ -175,8 +185,10 @@ def add_verdict(
     run = replace(
         run, summary=replace(run.summary, notes=kept_notes + notes, degraded=degraded, verdict=None)
     )
-    run = add_joint_figures(run, basis)
-    kpi_inputs = kpi_input(run, basis)
+    frames = run.frames()
+    kpi_inputs = kpi_input(run, basis, frames)
+    run = _with_joint_figures(run, basis, frames, kpi_inputs)
+    kpi_inputs = replace(kpi_inputs, summary=run.summary)
     kpis = key_figures(kpi_inputs, basis)
     diagnosis = diagnose(partial(evidence_of, kpi_inputs, basis, kpis, facts.topology))
     run = replace(run, summary=replace(run.summary, diagnosis=diagnosis))

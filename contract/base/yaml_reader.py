@@ -14,6 +14,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Collection
+from functools import lru_cache
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -27,6 +28,9 @@ from etloop.contract.base.value_form import FormedParser, ValueForm, form_of, li
 T = TypeVar("T")
 
 LARGEST_FILE_BYTES: Final = 1 << 20
+LARGEST_KEPT_BYTES: Final = 1 << 15
+"""Length of a text whose nodes stay in memory, where they take about a hundred times as much."""
+_NODES_KEPT: Final = 16
 DEEPEST_NESTING: Final = 16
 MOST_VALUES: Final = 1 << 16
 """Most keys, values, lists and mappings together: reading so many takes some seconds."""
@@ -73,12 +77,15 @@ def read_document(text: bytes, file: ConfigFile) -> Section:
 
 
 def read_tree(text: bytes, file: ConfigFile) -> yaml.MappingNode:
-    """Return the top-level mapping of a YAML text as a new tree of nodes. Raises `ConfigError` if it cannot be read."""
+    """Return the top-level mapping of a YAML text as a tree of nodes, which callers share and never change.
+
+    Raises `ConfigError` if it cannot be read.
+    """
     if len(text) > LARGEST_FILE_BYTES:
         file.mistake(None, "", f"the file has {len(text)} bytes", f"keep it under {LARGEST_FILE_BYTES} bytes")
         file.refuse_mistakes()
     try:
-        node = yaml.compose(text.decode("utf-8-sig"), Loader=_PlainLoader)
+        node = _kept_node(text) if len(text) <= LARGEST_KEPT_BYTES else _composed_node(text)
     except _HostileShapeError as error:
         file.mistake(None, "", f"line {error.line}: {error.what}", error.remedy)
     except UnicodeDecodeError as error:
@@ -97,6 +104,15 @@ def read_tree(text: bytes, file: ConfigFile) -> yaml.MappingNode:
         file.mistake(None, "", f"the file {content}", "write a mapping of keys to values")
     file.refuse_mistakes()
     raise AssertionError("a document that was not returned was refused")
+
+
+def _composed_node(text: bytes) -> yaml.Node | None:
+    node: yaml.Node | None = yaml.compose(text.decode("utf-8-sig"), Loader=_PlainLoader)
+    return node
+
+
+# Cached because points of a sweep share most of their files, and each file of a run is read at several places.
+_kept_node = lru_cache(maxsize=_NODES_KEPT)(_composed_node)
 
 
 class _HostileShapeError(Exception):

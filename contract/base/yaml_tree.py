@@ -58,7 +58,26 @@ def changed_text(text: bytes, source: str, changes: Sequence[Change]) -> str:
 
 def tree_of(text: bytes, source: str) -> yaml.MappingNode:
     """Parse the text into a tree that the caller may change. Raises `ConfigError`."""
-    return read_tree(text, ConfigFile(source))
+    root = read_tree(text, ConfigFile(source))
+    return yaml.MappingNode(root.tag, _copied_items(root), *_place_and_style(root))
+
+
+def _copied_items(node: yaml.MappingNode) -> list[tuple[yaml.Node, yaml.Node]]:
+    return [(_copied(key), _copied(value)) for key, value in node.value]
+
+
+def _copied(node: yaml.Node) -> yaml.Node:
+    if isinstance(node, yaml.MappingNode):
+        return yaml.MappingNode(node.tag, _copied_items(node), *_place_and_style(node))
+    if isinstance(node, yaml.SequenceNode):
+        items = [_copied(item) for item in node.value]
+        return yaml.SequenceNode(node.tag, items, *_place_and_style(node))
+    assert isinstance(node, yaml.ScalarNode)
+    return yaml.ScalarNode(node.tag, node.value, node.start_mark, node.end_mark, node.style)
+
+
+def _place_and_style(node: yaml.CollectionNode) -> tuple[yaml.Mark, yaml.Mark, bool | None]:
+    return node.start_mark, node.end_mark, node.flow_style
 
 
 def values_by_path(text: bytes, source: str) -> dict[str, str]:

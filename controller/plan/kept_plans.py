@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from etloop.controller.plan.job_set import JobSet
 
 PLANS_KEPT: Final = 8
-MOST_ROWS: Final = 1 << 18
-"""Operations and connections of a plan that is kept: some tens of megabytes."""
 _kept: deque[tuple[bytes, Plan]] = deque(maxlen=PLANS_KEPT)
 
 
@@ -49,6 +47,6 @@ def kept_plan(
         if kept_key == key and plan.parts.jobs.job is jobs.job:
             return plan
     plan = plan_jobs(scenario, rig, jobs, run_id, topology, drawn_nonce=drawn_nonce)
-    if key and len(plan.tables.ops.rank) + len(plan.tables.connections.src_rank) <= MOST_ROWS:
+    if key and plan.is_small:
         _kept.append((key, plan))
     return plan

@@ -7,8 +7,8 @@ give the same plan, byte for byte.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +50,10 @@ if TYPE_CHECKING:
     from etloop.controller.inputs.rig import Rig
     from etloop.controller.inputs.scenario.transport import Transport
 
+MOST_KEPT_ROWS: Final = 1 << 18
+"""Operations and connections of a plan that stays in memory with what is derived from it."""
+_WHOLES_KEPT: Final = 4
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
@@ -64,8 +68,13 @@ class Plan:
     parts: PlanParts
 
     def whole(self) -> Assignment:
-        """Return the job as one assignment for virtual time; built anew by every call."""
-        return whole_job(self.parts, self.placement)
+        """Return the job as one assignment for virtual time; a large one is built anew by every call."""
+        return _kept_whole(self) if self.is_small else whole_job(self.parts, self.placement)
+
+    @property
+    def is_small(self) -> bool:
+        """Return whether what is derived from the plan may stay in memory: some tens of megabytes."""
+        return len(self.tables.ops.rank) + len(self.tables.connections.src_rank) <= MOST_KEPT_ROWS
 
     @property
     def port_names(self) -> dict[str, tuple[str, ...]]:
@@ -74,6 +83,12 @@ class Plan:
             agent: tuple(port.name for port in assignment.ports)
             for agent, assignment in self.assignments.items()
         }
+
+
+# Cached because the run of a plan asks for it at six places, and the points of a sweep share a plan.
+@lru_cache(maxsize=_WHOLES_KEPT)
+def _kept_whole(plan: Plan) -> Assignment:
+    return whole_job(plan.parts, plan.placement)
 
 
 def make_plan(scenario: Scenario, rig: Rig, job: Job, run_id: str = PLAN_ID) -> Plan:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -19,6 +20,7 @@ from etloop.contract.model.assignment import Assignment, Path, PlannedStream
 from etloop.contract.model.run import ExpectedRun
 from etloop.contract.model.topology import Topology
 from etloop.controller.inputs.scenario.timeline import TimelineEvent, ends_of
+from etloop.controller.plan.plan import MOST_KEPT_ROWS
 from etloop.controller.run.topology_check import DescribedDevice, check_device
 from etloop.results.measure.joined import MeasuredOps
 from etloop.results.tables.switch_tables import totals
@@ -67,6 +69,7 @@ class Expectation:
 
 
 _ENOUGH: Final = Affordable()
+_IDEALS_KEPT: Final = 4
 
 
 def expect(
@@ -126,6 +129,23 @@ def _expectation(*results: ExpectedRun | str) -> Expectation:
 
 
 def _ideal(assignment: Assignment, affordable: Affordable, plan: Plan) -> ExpectedRun | str:
+    if not plan.is_small or len(plan.tables.ops.rank) * assignment.iterations > MOST_KEPT_ROWS:
+        return _made_ideal(assignment, affordable, plan)
+    rates_bps = tuple(port.link_bps for port in assignment.ports)
+    return _kept_ideal(plan, rates_bps, assignment.iterations, affordable)
+
+
+# Cached because points of a sweep that differ in the switches only have one ideal network.
+@lru_cache(maxsize=_IDEALS_KEPT)
+def _kept_ideal(
+    plan: Plan, rates_bps: tuple[int, ...], iterations: int, affordable: Affordable
+) -> ExpectedRun | str:
+    whole = plan.whole()
+    ports = tuple(replace(port, link_bps=rate) for port, rate in zip(whole.ports, rates_bps, strict=True))
+    return _made_ideal(replace(whole, ports=ports, iterations=iterations), affordable, plan)
+
+
+def _made_ideal(assignment: Assignment, affordable: Affordable, plan: Plan) -> ExpectedRun | str:
     streams = plan.parts.streams
     network = less_streams(ideal_network(assignment), streams)
     return _by_flows(IDEAL, assignment, network, "", _without_streams(streams), affordable)

@@ -323,7 +323,9 @@ def _parse_device(content: bytes, source: str, directory: Path, device: str) -> 
 
 
 def _number_threads(plan: Plan, busy_threads: Mapping[str, int]) -> Plan:
-    """Return the plan with engine threads numbered after the `busy_threads` of other runs."""
+    """Return the plan with engine threads numbered after the `busy_threads` of other runs; itself if there are none."""
+    if not any(busy_threads.values()):
+        return plan
     assignments = {}
     for name, assignment in plan.assignments.items():
         threads_of_plan, busy = assignment.threads, busy_threads.get(name, 0)

@@ -58,8 +58,12 @@ def compare_profiles(a: NicProfile, b: NicProfile) -> tuple[FigurePair, ...]:
 
 
 def compare_with_stated(measured: NicProfile, stated: DutProfile) -> tuple[FigurePair, ...]:
-    """Return the comparison of stated and measured values, where both exist."""
+    """Return the comparison of stated and measured values, where both exist.
+
+    A stated parameter that is no time, rate or number is shown as it is written; whether it agrees is unknown.
+    """
     figures = measured.figures()
+    congestion, unread = _dcqcn_of(stated)
     transport, cnp = stated.transport, stated.cnp
     stated_values: dict[str, float | str | None] = {
         "recovery": _text(transport.retransmission.value),
@@ -70,7 +74,8 @@ def compare_with_stated(measured: NicProfile, stated: DutProfile) -> tuple[Figur
         "cnp_interval": cnp.interval_ns.value,
         "cnp_scope": _text(cnp.scope.value),
         "cnp_dscp": cnp.dscp.value,
-        **_dcqcn_of(stated),
+        **congestion,
+        **unread,
     }
     pairs = []
     for name, value in stated_values.items():
@@ -78,7 +83,7 @@ def compare_with_stated(measured: NicProfile, stated: DutProfile) -> tuple[Figur
         if value is None or figure is None:
             continue
         stated_words = value if isinstance(value, str) else f"{value:g} {figure.unit}".strip()
-        if figure.samples == 0 or is_as_asked(figures.get(_SETTING_OF.get(name, ""))):
+        if name in unread or figure.samples == 0 or is_as_asked(figures.get(_SETTING_OF.get(name, ""))):
             agreement = Agreement.UNKNOWN
         else:
             agreement = Agreement.SAME if figure.holds(value) else Agreement.DIFFERENT
@@ -86,18 +91,28 @@ def compare_with_stated(measured: NicProfile, stated: DutProfile) -> tuple[Figur
     return tuple(pairs)
 
 
-def _dcqcn_of(stated: DutProfile) -> dict[str, float | str | None]:
-    """Return DCQCN's stated parameters by the names of their figures; values that cannot be parsed are left out."""
-    parameters: dict[str, float | str | None] = {}
+def _dcqcn_of(stated: DutProfile) -> tuple[dict[str, float], dict[str, str]]:
+    """Return DCQCN's stated parameters by the names of their figures: the parsed values, and the texts of the others."""
+    values: dict[str, float] = {}
+    unread: dict[str, str] = {}
     for parameter in stated.congestion.parameters:
         name, text = DCQCN.get(parameter.name), parameter.setting.value
         if name is None or text is None:
             continue
-        for parse in (parse_duration_ns, parse_rate_bps, int):
-            with suppress(ValueError, QuantityError):
-                parameters[name] = parse(text)
-                break
-    return parameters
+        value = _parsed(text)
+        if value is None:
+            unread[name] = text
+        else:
+            values[name] = value
+    return values, unread
+
+
+def _parsed(text: str) -> float | None:
+    """Return a time, rate or number; None for another text."""
+    for parse in (parse_duration_ns, parse_rate_bps, int):
+        with suppress(ValueError, QuantityError):
+            return parse(text)
+    return None
 
 
 def _agreement(a: Figure | None, b: Figure | None) -> Agreement:

@@ -11,19 +11,21 @@ import fcntl
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
 from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.experiments.sweep.index import AFRESH, value_changes
 from etloop.experiments.sweep.points import FILES, PointFiles, run_name
 from etloop.experiments.sweep.shard import MOST_SHARDS, Shard
 from etloop.results.compare.samples import SWEEP_FILE
 from etloop.results.schema.summary import Summary
-from etloop.results.schema.sweep import SWEEP_SCHEMA, SweepRecord
+from etloop.results.schema.sweep import SWEEP_SCHEMA, RunRecord, SweepRecord
 from etloop.results.schema.typed_json import RunDirError, from_json, to_json
+from etloop.results.store.checksums import refuse_damage
 from etloop.results.store.run_dir import (
     SUMMARY_FILE,
     TOPOLOGY_FILE,
@@ -44,6 +46,26 @@ SHARDS_FILE: Final = ".shards"
 """File whose bytes are locked by running shards."""
 _OWN_NAMES: Final = frozenset({"points", SWEEP_TEXT_FILE, SHARDS_FILE, SWEEP_FILE, PAGE_FILE, JUNIT_FILE})
 _PARTIAL: Final = ".partial"
+UNREAD_CLASS: Final = "unreadable"
+"""In place of the name of a job, in junit.xml, of a run that cannot be read."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadRun:
+    """A run of the index as its directory has it."""
+
+    run: RunRecord
+    summary: Summary | None
+    """None if it cannot be read."""
+    texts: tuple[str, ...]
+    """Its input files; () if it cannot be read."""
+    problems: tuple[Problem, ...]
+    """Why it cannot be read."""
+
+    @property
+    def why(self) -> str:
+        """Return why the run cannot be read, as text."""
+        return "; ".join(str(problem) for problem in self.problems)
 
 
 class SweepDirectory:
@@ -182,20 +204,31 @@ class SweepDirectory:
         """Write the index, and further pages by file name. Raises `RunNotWritten`."""
         write_files(self.path, {**pages, SWEEP_FILE: to_json(record)})
 
-    def junit(self, record: SweepRecord) -> str:
-        """Return junit.xml of all runs that can be read, a suite each, in the order of points and repeats."""
+    def read_runs(self, record: SweepRecord) -> tuple[ReadRun, ...]:
+        """Return all runs of the index in the order of points and repeats, also those that cannot be read."""
+        runs = sorted(record.runs, key=lambda run: (run.point, run.repeat))
+        return tuple(self._read_run(run) for run in runs)
+
+    def _read_run(self, run: RunRecord) -> ReadRun:
+        run_dir = self.run(run.point, run.repeat)
+        try:
+            refuse_damage(run_dir)
+            summary = read_summary(run_dir)
+            texts = (*read_inputs(run_dir), read_input(run_dir, TOPOLOGY_FILE) or "")
+        except RunDirError as error:
+            return ReadRun(run, None, (), error.problems)
+        return ReadRun(run, summary, texts, ())
+
+    def junit(self, record: SweepRecord, runs: Sequence[ReadRun]) -> str:
+        """Return junit.xml of all runs, a suite each; that of a run that cannot be read has an error with the reason."""
         words = {point.name: ", ".join(point.labels.values()) for point in record.points}
-        suites: list[tuple[str, str, Summary]] = []
-        for run in sorted(record.runs, key=lambda run: (run.point, run.repeat)):
-            with contextlib.suppress(RunDirError):
-                run_dir = self.run(run.point, run.repeat)
-                summary = read_summary(run_dir)
-                texts = (*read_inputs(run_dir), read_input(run_dir, TOPOLOGY_FILE) or "")
-                identity = (run_class(summary.workload.source, texts), plain_word(words[run.point]))
-                class_name = ".".join((*identity, run.point, run_name(run.repeat)))
-                suites.append(
-                    (f"{run.point} {run_name(run.repeat)} ({words[run.point]})", class_name, summary)
-                )
+        suites: list[tuple[str, str, Summary | str]] = []
+        for read_run in runs:
+            run, summary = read_run.run, read_run.summary
+            source = UNREAD_CLASS if summary is None else run_class(summary.workload.source, read_run.texts)
+            identity = (source, plain_word(words[run.point]), run.point, run_name(run.repeat))
+            suite_name = f"{run.point} {run_name(run.repeat)} ({words[run.point]})"
+            suites.append((suite_name, ".".join(identity), summary or read_run.why))
         return join_junit(suites)
 
     def point(self, name: str) -> Path:

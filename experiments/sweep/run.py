@@ -54,7 +54,9 @@ if TYPE_CHECKING:
 
 Keep = Callable[[SweepRecord], None]
 KEEP_EVERY_NS: Final = NS_PER_S
-"""Time between two writes of the index; a run that it does not have yet is found in its directory."""
+"""Least time between two writes of the index; a run that it does not have yet is found in its directory."""
+KEEP_SHARE: Final = 20
+"""Least time between two writes of the index per time that one takes: that of a thousand points takes a tenth of a second."""
 LEAST_SHOWN_NS: Final = 5 * NS_PER_S
 """Shorter remaining times are not reported."""
 SEEDS_OF_A_REPEAT: Final = 1 << 20
@@ -105,15 +107,36 @@ class Study:
     directory: SweepDirectory
 
 
+class PacedKeep:
+    """Writes the index now and then while runs are made, so that writing it stays a small part of their time."""
+
+    def __init__(self, keep: Keep, now_ns: Callable[[], int] = monotonic_ns) -> None:
+        self._keep = keep
+        self._now_ns = now_ns
+        self._due_ns = now_ns() + KEEP_EVERY_NS
+
+    @property
+    def is_due(self) -> bool:
+        """Return whether the index should be written."""
+        return self._now_ns() >= self._due_ns
+
+    def keep(self, record: SweepRecord) -> None:
+        """Write the index."""
+        began_ns = self._now_ns()
+        self._keep(record)
+        ended_ns = self._now_ns()
+        self._due_ns = ended_ns + max(KEEP_EVERY_NS, KEEP_SHARE * (ended_ns - began_ns))
+
+
 def carry_out(
     study: Study, turns: tuple[Turn, ...], record: SweepRecord, watcher: RunWatcher, keep: Keep
 ) -> SweepRecord:
-    """Make the runs of `turns` that do not exist yet, one after the other; `keep` the index at most once a second, and return it.
+    """Make the runs of `turns` that do not exist yet, one after the other; `keep` the index now and then, and return it.
 
     Raises KeyboardInterrupt once the remains of an interrupted run are removed, `InputError` if a rig is not ready, and
     `Stopped` after several failed runs in a row. The index is correct in every case.
     """
-    log, kept_ns = RunLog(record, len(turns), watcher), 0
+    log, paced = RunLog(record, len(turns), watcher), PacedKeep(keep)
     try:
         with Runs(study, watcher) as runs:
             for turn in turns:
@@ -122,21 +145,20 @@ def carry_out(
                     continue
                 made_run = runs.made_or_found(point, files, turn.repeat)
                 log.add(point, made_run)
-                if made_run.is_new and monotonic_ns() - kept_ns >= KEEP_EVERY_NS:
-                    keep(log.record)
-                    kept_ns = monotonic_ns()
+                if made_run.is_new and paced.is_due:
+                    paced.keep(log.record)
                 log.refuse_broken_row()
     finally:
         keep(log.record)
     return log.record
 
 
-def run_record(point: Point, number: int, summary: Summary) -> RunRecord:
-    """Return the record of a run for the index."""
+def run_record_of(point: str, number: int, summary: Summary) -> RunRecord:
+    """Return the record of a run of the point of that name for the index."""
     reason = ""
     if summary.result is RunResult.BROKEN:
         reason = summary.reason.splitlines()[0] if summary.reason else "its records are inconsistent (checks)"
-    return RunRecord(point.name, number, summary.result, reason, short_names(summary.diagnosis))
+    return RunRecord(point, number, summary.result, reason, short_names(summary.diagnosis))
 
 
 class RunLog:
@@ -229,7 +251,7 @@ class Runs:
         if run is not None and run.result is not RunResult.BROKEN:
             return MadeRun(run, "", is_new=False)
         summary = self.run(point, files, number)
-        run = run_record(point, number, summary)
+        run = run_record_of(point.name, number, summary)
         return MadeRun(run, _words(summary, run), is_new=True)
 
     def find(self, point: Point, files: PointFiles, number: int) -> RunRecord | None:
@@ -237,7 +259,7 @@ class Runs:
         if not self._study.directory.has(point.name, number):
             return None
         self._refuse_other_inputs(point, files, number)
-        return run_record(point, number, self.earlier(point, number))
+        return run_record_of(point.name, number, self.earlier(point, number))
 
     def _refuse_other_inputs(self, point: Point, files: PointFiles, number: int) -> None:
         key = self._study.directory.key(point.name, number)

@@ -16,7 +16,7 @@ from etloop.controller.run.pipeline import RunWatcher
 from etloop.experiments.sweep.bisection import Search, Trial, bounds, next_value
 from etloop.experiments.sweep.file import Sweep
 from etloop.experiments.sweep.points import Point, point_files
-from etloop.experiments.sweep.run import Runs, Study, run_record
+from etloop.experiments.sweep.run import Runs, Study, run_record_of
 from etloop.results.html.search import search_html
 from etloop.results.schema.summary import Summary
 from etloop.results.schema.sweep import (
@@ -156,7 +156,7 @@ def _trial(study: Study, runs: Runs, point: Point, number: int, value: int, read
             if directory.has(place, turn)
             else runs.run(trial_point, files, turn)
         )
-        run = run_record(trial_point, turn, last)
+        run = run_record_of(trial_point.name, turn, last)
         results.append(run.result)
         if run.result is RunResult.NO_VERDICT:
             problem = "a search needs a verdict, but the scenario has no checks"

@@ -24,11 +24,10 @@ from etloop.controller.run.execution import SilentWatcher
 from etloop.controller.run.prepare import PrepareOptions, RunInputs, prepare
 from etloop.experiments.sweep.index import point_record
 from etloop.experiments.sweep.points import Point, PointFiles, Turn, at_point, point_files
-from etloop.experiments.sweep.run import KEEP_EVERY_NS, Keep, MadeRun, RunLog, Runs, Stopped, Study
+from etloop.experiments.sweep.run import Keep, MadeRun, PacedKeep, RunLog, Runs, Stopped, Study
 from etloop.experiments.sweep.workers import WorkerLost
 from etloop.results.schema.sweep import Mode, PointRecord, RunRecord, SweepRecord
 from etloop.results.schema.typed_json import RunDirError
-from etloop.runtime.clock import monotonic_ns
 
 if TYPE_CHECKING:
     from etloop.controller.run.execution import RunWatcher
@@ -159,7 +158,7 @@ def carry_out_on(
     chunks = _chunks(missing, workers)
     content = pickle.dumps(replace(study, points=()), pickle.HIGHEST_PROTOCOL)
     tasks = [(content, *study.points[point], repeats) for point, repeats in chunks]
-    kept_ns, lost_runs, reason = monotonic_ns(), list[str](), ""
+    paced, lost_runs, reason = PacedKeep(keep), list[str](), ""
     try:
         for number, result in outcomes(executor, 2 * workers, make_runs, tasks):
             point, repeats = study.points[chunks[number][0]][0], chunks[number][1]
@@ -169,9 +168,8 @@ def carry_out_on(
                 continue
             for made_run in result:
                 log.add(point, made_run)
-            if monotonic_ns() - kept_ns >= KEEP_EVERY_NS:
-                keep(log.record)
-                kept_ns = monotonic_ns()
+            if paced.is_due:
+                paced.keep(log.record)
             log.refuse_broken_row()
     finally:
         keep(log.record)

@@ -38,7 +38,7 @@ from etloop.results.schema.summary import VIRTUAL_TIME, Summary
 from etloop.results.schema.typed_json import RunDirError
 from etloop.results.schema.verdict import ConditionOutcome
 from etloop.results.store.case_archive import read_case
-from etloop.results.store.checksums import refuse_damage
+from etloop.results.store.checksums import SUMS_FILE, refuse_damage
 from etloop.results.store.run_dir import (
     INPUT_FILES,
     PROFILE_FILE,
@@ -427,9 +427,9 @@ class Side:
 def read_side(path: Path, warm_up: int, name: str = "") -> Side:
     """Read the run of a run directory, or all runs in a directory of run directories.
 
-    Raises `RunDirError` if none of them can be used.
+    A run without its summary.json is left out like one that ended early. Raises `RunDirError` if none of them can be used.
     """
-    samples, left_out, repeats = [], [], []
+    samples, left_out, repeats = [], _runs_without_summary(path), []
     for run_dir in run_directories(path):
         run = read_samples(run_dir, warm_up)
         if run.broken:
@@ -476,6 +476,23 @@ def are_points_of_one_sweep(a: Path, b: Path) -> bool:
     """Return whether two directories are points of the same sweep, whose runs are paired by their repeat."""
     parents = a.resolve().parent, b.resolve().parent
     return parents[0] == parents[1] and (parents[0].parent / SWEEP_FILE).is_file()
+
+
+def _runs_without_summary(path: Path) -> list[str]:
+    """Return the directories in `path` with files of a run and no summary.json, each with the reason."""
+    if (path / SUMMARY_FILE).is_file() or not path.is_dir():
+        return []
+    remains = sorted(
+        entry.name
+        for entry in path.iterdir()
+        if entry.name[0] != "."
+        and not (entry / SUMMARY_FILE).is_file()
+        and any((entry / name).is_file() for name in (SUMS_FILE, *INPUT_FILES))
+    )
+    return [
+        f"{name}: it has no {SUMMARY_FILE}: it did not end, or the file is lost; run it again"
+        for name in remains
+    ]
 
 
 def run_directories(path: Path) -> tuple[Path, ...]:

@@ -144,12 +144,13 @@ def device_counts(summary: Summary, frames: Mapping[str, Frame]) -> Mapping[str,
         return None
     columns = counters.columns
     is_known = ~np.isnan(columns["increase"].astype(np.float64))
+    totals: dict[tuple[str, str], int] = {}
+    keys = zip(columns["kind"][is_known].tolist(), columns["counter"][is_known].tolist(), strict=True)
+    for key, increase in zip(keys, columns["increase"][is_known].tolist(), strict=True):
+        totals[key] = totals.get(key, 0) + int(increase)
     counts: dict[str, int] = {}
-    increases = columns["increase"][is_known].tolist()
-    for kind, name, increase in zip(
-        columns["kind"][is_known].tolist(), columns["counter"][is_known].tolist(), increases, strict=True
-    ):
-        counts[f"{kind}_{name}"] = counts.get(f"{kind}_{name}", 0) + int(increase)
+    for (kind, name), total in totals.items():
+        counts[f"{kind}_{name}"] = counts.get(f"{kind}_{name}", 0) + total
     return counts
 
 

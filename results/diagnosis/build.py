@@ -75,6 +75,14 @@ class _Names:
         """Return the name of a port of a source."""
         return port if source in self._plain else f"{source}/{port}"
 
+    def of_rows(self, sources: NDArray[np.generic], ports: NDArray[np.generic]) -> NDArray[np.generic]:
+        """Return the name of each port of its source."""
+        if self._plain.issuperset(sources.tolist()):
+            return ports
+        return np.array(
+            [self.of(*pair) for pair in zip(sources.tolist(), ports.tolist(), strict=True)], object
+        )
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Counts:
@@ -98,9 +106,14 @@ class _Counts:
 
     def by_counter(self, place: Rows, count: int) -> dict[str, Floats]:
         """Return a column of `count` rows for each counter: the value of the first row at each place, NaN without one."""
-        columns = {}
-        for counter in dict.fromkeys(self.counter.tolist()):
-            rows = np.flatnonzero(self.counter == counter)[::-1]
+        counters = self.counter.tolist()
+        number = {counter: index for index, counter in enumerate(dict.fromkeys(counters))}
+        number_of_row = np.array([number[counter] for counter in counters], np.int64)
+        by_number = np.argsort(number_of_row, kind="stable")
+        ends = np.searchsorted(number_of_row[by_number], np.arange(len(number)), "right").tolist()
+        columns: dict[str, Floats] = {}
+        for counter, begin, end in zip(number, [0, *ends], ends, strict=False):
+            rows = by_number[begin:end][::-1]
             columns[counter] = np.full(count, np.nan)
             columns[counter][place[rows]] = self.value[rows]
         return columns
@@ -112,11 +125,10 @@ def _read_counts(inputs: KpiInput, names: _Names) -> _Counts:
         nothing = np.empty(0, object)
         return _Counts(nothing, nothing, np.empty(0, np.int64), nothing, nothing, np.empty(0))
     columns = frame.columns
-    rows = np.flatnonzero(~np.isin(columns["source"].astype(str), sorted(names.host_side)))
-    sources, ports = (columns[name][rows].tolist() for name in ("source", "port"))
+    rows = np.flatnonzero([source not in names.host_side for source in columns["source"].tolist()])
     is_total = columns["nature"][rows] == _CUMULATIVE
     return _Counts(
-        port=np.array([names.of(*pair) for pair in zip(sources, ports, strict=True)], object),
+        port=names.of_rows(columns["source"][rows], columns["port"][rows]),
         kind=columns["kind"][rows],
         number=columns["number"][rows].astype(np.int64),
         peer=columns["peer"][rows],

@@ -97,9 +97,12 @@ def port_steps(evidence: Evidence) -> Steps:
     """Return what each port did between successive readings of any of its queues."""
     samples, lanes = evidence.samples, evidence.lanes
     port_of_row = lanes.port[samples.lane]
-    moments, row_of_sample = np.unique(np.stack([port_of_row, samples.time_ns]), axis=1, return_inverse=True)
-    port, time_ns = moments
-    row_of_sample = row_of_sample.reshape(-1)
+    order = np.lexsort((samples.time_ns, port_of_row))
+    port, time_ns = port_of_row[order], samples.time_ns[order]
+    is_first = np.r_[True, (port[1:] != port[:-1]) | (time_ns[1:] != time_ns[:-1])][: len(order)]
+    row_of_sample = np.empty(len(order), np.int64)
+    row_of_sample[order] = np.cumsum(is_first) - 1
+    port, time_ns = port[is_first], time_ns[is_first]
     same_port = port[1:] == port[:-1]
     totals = {name: np.zeros(len(port)) for name in ("tx_bytes", "tx_packets")}
     before, after = np.zeros(len(same_port)), np.zeros(len(same_port))

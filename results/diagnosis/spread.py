@@ -7,7 +7,7 @@ weights it rises with the Σ bytes² of links. Its distribution is drawn for few
 
 from __future__ import annotations
 
-from dataclasses import field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 DRAWS: Final = 10_000
 _SEED: Final = 7
+_DRAWS_KEPT: Final = 64
+"""Of 80 kB each."""
 _FEWEST_BEYOND: Final = 10
 """Draws beyond a value from which on their share is its probability; below, the tail of a chi-square distribution is."""
 _MANY_PER_LINK: Final = 200
@@ -73,39 +75,37 @@ def _statistic(link_bytes: Floats, weights: Floats, squares: float) -> Floats:
     return deviations
 
 
-@dataclass(frozen=True, slots=True)
-class SpreadTest:
-    """Computes probabilities, and keeps the draws for groups whose streams are alike."""
+def spread_probability(load: Load) -> float:
+    """Return the probability that a fair hash spreads the streams of `load` as unevenly or more."""
+    links = len(load.link_bytes)
+    if load.streams >= _MANY_PER_LINK * links:
+        return chi_square_beyond(links - 1, load.statistic)
+    drawn = _draw(load)
+    beyond = int((drawn >= load.statistic * (1 - 1e-9)).sum())
+    if beyond >= _FEWEST_BEYOND:
+        return beyond / DRAWS
+    # Few streams are less even than a chi-square distribution has it: stretch it to meet the draws.
+    near = float(np.quantile(drawn, 0.999))
+    stretch = max(near / chi_square_exceeded(links - 1, 0.001), 1.0)
+    return max(chi_square_beyond(links - 1, load.statistic / stretch), 1e-300)
 
-    _draws: dict[tuple[bytes, bytes, bytes], Floats] = field(default_factory=dict)
 
-    def probability(self, load: Load) -> float:
-        """Return the probability that a fair hash spreads the streams of `load` as unevenly or more."""
-        links = len(load.link_bytes)
-        if load.streams >= _MANY_PER_LINK * links:
-            return chi_square_beyond(links - 1, load.statistic)
-        drawn = self._draw(load)
-        beyond = int((drawn >= load.statistic * (1 - 1e-9)).sum())
-        if beyond >= _FEWEST_BEYOND:
-            return beyond / DRAWS
-        # Few streams are less even than a chi-square distribution has it: stretch it to meet the draws.
-        near = float(np.quantile(drawn, 0.999))
-        stretch = max(near / chi_square_exceeded(links - 1, 0.001), 1.0)
-        return max(chi_square_beyond(links - 1, load.statistic / stretch), 1e-300)
+def _draw(load: Load) -> Floats:
+    """Return the statistic of `DRAWS` random spreads of the same streams."""
+    sizes, row = np.unique(_round_sizes(load.stream_bytes), return_inverse=True)
+    counts = np.bincount(row.reshape(-1), load.stream_count, len(sizes)).astype(np.int64)
+    return _kept_draws(tuple(sizes.tolist()), tuple(counts.tolist()), tuple(load.weights.tolist()))
 
-    def _draw(self, load: Load) -> Floats:
-        """Return the statistic of `DRAWS` random spreads of the same streams."""
-        sizes, row = np.unique(_round_sizes(load.stream_bytes), return_inverse=True)
-        counts = np.bincount(row.reshape(-1), load.stream_count, len(sizes)).astype(np.int64)
-        key = (sizes.tobytes(), counts.tobytes(), load.weights.tobytes())
-        if key not in self._draws:
-            random = np.random.Generator(np.random.PCG64(_SEED))
-            link_bytes = np.zeros((DRAWS, len(load.weights)))
-            for size, count in zip(sizes.tolist(), counts.tolist(), strict=True):
-                link_bytes += size * random.multinomial(count, load.weights, size=DRAWS)
-            squares = float((np.square(sizes) * counts).sum())
-            self._draws[key] = _statistic(link_bytes, load.weights, squares)
-        return self._draws[key]
+
+# Cached because the groups of a run, and the runs of a sweep, have streams that are alike.
+@lru_cache(maxsize=_DRAWS_KEPT)
+def _kept_draws(sizes: tuple[float, ...], counts: tuple[int, ...], weights: tuple[float, ...]) -> Floats:
+    random = np.random.Generator(np.random.PCG64(_SEED))
+    link_bytes = np.zeros((DRAWS, len(weights)))
+    for size, count in zip(sizes, counts, strict=True):
+        link_bytes += size * random.multinomial(count, weights, size=DRAWS)
+    squares = float((np.square(sizes) * counts).sum())
+    return _statistic(link_bytes, np.array(weights), squares)
 
 
 def _round_sizes(sizes: Floats) -> Floats:

@@ -26,15 +26,18 @@ def junit_xml(summary: Summary, verdict: Verdict | None, identity: str) -> str:
     return _document((_suite(summary, verdict, f"etloop.run.{identity}"),))
 
 
-def join_junit(runs: Iterable[tuple[str, str, Summary]]) -> str:
+def join_junit(runs: Iterable[tuple[str, str, Summary | str]]) -> str:
     """Return one file for several runs, given the prefix of the suite's name, the identity and the summary of each.
 
-    Runs with equal identities are numbered in their order.
+    A text in place of a summary: why the run cannot be read, which is an error of its suite. Runs with equal identities are
+    numbered in their order.
     """
     run_list = list(runs)
     classes = unique_names((f"etloop.sweep.{identity}" for _, identity, _ in run_list), ())
     return _document(
-        _suite(summary, summary.verdict, classname, f"{words}: ")
+        _unread_suite(summary, classname, words)
+        if isinstance(summary, str)
+        else _suite(summary, summary.verdict, classname, f"{words}: ")
         for classname, (words, _, summary) in zip(classes, run_list, strict=True)
     )
 
@@ -102,6 +105,18 @@ def _suite(summary: Summary, verdict: Verdict | None, classname: str, words: str
         _case(suite, {"classname": classname, "name": name}, outcome)
     if findings := _finding_lines(summary.diagnosis):
         ET.SubElement(suite, "system-out").text = printable_xml("\n".join(findings))
+    return suite
+
+
+def _unread_suite(why: str, classname: str, words: str) -> ET.Element:
+    """Return the test suite of a run that cannot be read: the run's own case, with an error."""
+    counts = {"tests": "1", "failures": "0", "errors": "1", "skipped": "0", "time": "0"}
+    suite = ET.Element("testsuite", {"name": printable_xml(f"{words}: etloop")} | counts)
+    case = ET.SubElement(
+        suite, "testcase", {"classname": printable_xml(classname), "name": RUN_CASE, "time": "0"}
+    )
+    error = ET.SubElement(case, "error", {"message": printable_xml(why.splitlines()[0]), "type": "run"})
+    error.text = printable_xml(why)
     return suite
 
 

@@ -17,7 +17,7 @@ from etloop.contract.base.units import approximate_duration
 from etloop.contract.model.topology import LoadBalancing
 from etloop.results.diagnosis.chi_square import chi_square_beyond
 from etloop.results.diagnosis.rule import Found
-from etloop.results.diagnosis.spread import Load, SpreadTest, chance_of_function
+from etloop.results.diagnosis.spread import Load, chance_of_function, spread_probability
 from etloop.results.schema.findings import Examination, Examined, Fact, Finding, FindingKind, Place, PlaceKind
 
 if TYPE_CHECKING:
@@ -138,10 +138,9 @@ def _outcome(outcome: Examined, why: str) -> Found:
 
 def _groups(evidence: Evidence) -> list[Group]:
     """Return the groups of links that a hash spreads two streams or more over."""
-    test = SpreadTest()
     if not evidence.choices:
         loads = _counted_loads(evidence)
-        return [Group(switch, ports, load, test.probability(load), {}) for switch, ports, load in loads]
+        return [Group(switch, ports, load, spread_probability(load), {}) for switch, ports, load in loads]
     streams = evidence.streams
     owner = streams.way_stream
     order = np.argsort(streams.way_choice, kind="stable")
@@ -150,13 +149,13 @@ def _groups(evidence: Evidence) -> list[Group]:
     for number, choice in enumerate(evidence.choices):
         rows = order[bounds[number] : bounds[number + 1]]
         if choice.is_hashed and (choice.ports >= 0).all():
-            group = _group_of(evidence, choice, rows, owner, test)
+            group = _group_of(evidence, choice, rows, owner)
             if group is not None:
                 groups.append(group)
     return groups
 
 
-def _group_of(evidence: Evidence, choice: Choice, rows: Rows, owner: Rows, test: SpreadTest) -> Group | None:
+def _group_of(evidence: Evidence, choice: Choice, rows: Rows, owner: Rows) -> Group | None:
     """Return a group from its rows of the ways of streams, which belong to the streams `owner`."""
     streams = evidence.streams
     row_bytes = streams.payload_bytes[owner[rows]] * streams.way_share[rows]
@@ -181,7 +180,7 @@ def _group_of(evidence: Evidence, choice: Choice, rows: Rows, owner: Rows, test:
         link_of[row] = link
         keys = _keys_of(evidence, members, link_of, counts, choice.weights)
     feeders = _feeders(evidence, rows, owner)
-    return Group(choice.switch, choice.ports, load, test.probability(load), keys, feeders)
+    return Group(choice.switch, choice.ports, load, spread_probability(load), keys, feeders)
 
 
 def _feeders(evidence: Evidence, rows: Rows, owner: Rows) -> frozenset[str]:

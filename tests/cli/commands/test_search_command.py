@@ -66,6 +66,23 @@ def test_the_best_trial_is_repeated_and_a_resumed_search_ends_with_the_same_byte
     assert {path: path.stat().st_mtime_ns for path in made} == made
 
 
+def test_a_repeat_that_cannot_be_read_is_named_and_nothing_is_confirmed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep, out = put(tmp_path, GOOD.replace("trials: 6", "trials: 3")), tmp_path / "out"
+    assert search(sweep, out) == ExitCode.PASS
+    figures = out / "confirm" / "points" / "p001" / "r001" / "kpis.json"
+    figures.write_text("{}")
+    capsys.readouterr()
+    assert search(sweep, out, "--resume") == ExitCode.INCONCLUSIVE
+    assert f"warning: a repeat is missing: {figures}" in capsys.readouterr().err
+    record = json.loads((out / "trials.json").read_text())
+    assert not record["is_confirmed"]
+    assert record["conclusion"].startswith(f"not confirmed: a repeat is missing: {figures}")
+    candidate = record["candidates"][1]
+    assert (candidate["runs"], candidate["passed"]) == (2, 1)
+
+
 def test_early_iterations_and_conditions_that_no_trial_meets(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

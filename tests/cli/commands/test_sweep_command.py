@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from etloop.controller.run.pipeline import FinishedRun, RunOptions, Step, run_pl
 from etloop.experiments.sweep import run as sweep_run
 from etloop.experiments.sweep.directory import SweepDirectory
 from etloop.experiments.sweep.points import PointFiles
+from etloop.results.compare.samples import read_side
 from etloop.results.compare.sweep_results import JCT, Group
 from etloop.results.report.sweep import group_table
 from etloop.results.schema.summary import Summary
@@ -432,3 +434,47 @@ def test_packets_that_nobody_explains_have_a_column(
     table = group_table(Group({}, points, {}), "x", results)
     titles = [column.title for column in table.columns]
     assert [title for title in ("unexplained", "dropped", "lost") if title in titles] == list(headings)
+
+
+@pytest.mark.parametrize(
+    ("harm", "found"),
+    [
+        (lambda run: (run / "kpis.json").write_text("{}"), "kpis.json"),
+        (lambda run: (run / "summary.json").unlink(), "summary.json"),
+        (shutil.rmtree, "has no SHA256SUMS"),
+    ],
+    ids=["damaged figures", "no summary", "no directory"],
+)
+def test_a_repeat_that_cannot_be_read_is_named_and_makes_the_sweep_inconclusive(
+    files: Path, capsys: pytest.CaptureFixture[str], harm: Callable[[Path], object], found: str
+) -> None:
+    out = files / "out"
+    run = out / "points" / "p001" / "r001"
+    kept = files / "kept"
+    shutil.copytree(run, kept)
+    harm(run)
+    code, _, told = sweep(files, capsys, "--twin", "--out", str(out), "--resume")
+    assert code == ExitCode.INCONCLUSIVE
+    assert "warning: a run is missing" in told
+    assert str(run) in told
+    assert found in told
+    index = json.loads((out / "sweep.json").read_text())
+    (record,) = [one for one in index["runs"] if one["result"] == "inconclusive"]
+    assert (record["point"], record["repeat"]) == ("p001", 1)
+    assert found in record["reason"]
+    suites = ET.fromstring((out / "junit.xml").read_bytes())
+    assert [suite.get("name", "")[:9] for suite in suites if suite.get("errors") == "1"] == ["p001 r001"]
+    assert len(suites) == 6
+    shutil.rmtree(run, ignore_errors=True)
+    kept.rename(run)
+    code, _, told = sweep(files, capsys, "--twin", "--out", str(out), "--resume")
+    assert code == ExitCode.PASS, told
+    assert "missing" not in told
+
+
+def test_a_repeat_without_its_summary_is_left_out_by_name(files: Path) -> None:
+    point = files / "out" / "points" / "p000"
+    assert not read_side(point, 0).left_out
+    (point / "r001" / "summary.json").unlink()
+    (reason,) = read_side(point, 0).left_out
+    assert reason.startswith("r001: it has no summary.json")

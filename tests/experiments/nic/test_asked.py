@@ -6,8 +6,8 @@ from random import Random
 import pytest
 import yaml
 
-from etloop.dut_profiles.model.profile import DutProfile
-from etloop.dut_profiles.model.stated import Stated
+from etloop.dut_profiles.model.profile import CongestionParameter, DutProfile
+from etloop.dut_profiles.model.stated import Claim, Stated
 from etloop.dut_profiles.reading.catalogue import find_profile
 from etloop.experiments.nic.battery import BY_NAME
 from etloop.experiments.nic.cards.model import NicModel
@@ -111,6 +111,29 @@ def test_what_is_as_asked_is_not_compared_with_what_a_maker_states() -> None:
     own = replace(EXACT, own_dscp=46, timeout_ns=5_000_000)
     pairs = {one.name: one for one in compare_with_stated(profile(own, *names), stated())}
     assert pairs["dscp"].agreement is pairs["timeout"].agreement is Agreement.DIFFERENT
+
+
+def test_a_stated_parameter_that_cannot_be_parsed_is_shown_and_not_judged() -> None:
+    found = find_profile("connectx-7")
+    claim = found.cnp.dscp.best
+    assert claim is not None
+    settings = {"rpg_time_reset": "300us", "rpg_ai_rate": "five a second"}
+    parameters = tuple(
+        CongestionParameter(name, Stated(declared=Claim(text, claim.source)))
+        for name, text in settings.items()
+    )
+    given = replace(found, congestion=replace(found.congestion, parameters=parameters))
+    figures = (
+        Figure("cnp_recovery", "ns", 300_000.0, 300_000.0, 300_000.0, "", 1),
+        Figure("additive_increase", "bit/s", 5e6, 5e6, 5e6, "", 1),
+    )
+    record = ExperimentRecord(EXPERIMENT_SCHEMA, "increase", "a card", figures, (), "", "2026-01-01", 0, 0, 0)
+    measured = NicProfile(PROFILE_SCHEMA, "a card", 100, None, (record,))
+    pairs = {one.name: one for one in compare_with_stated(measured, given)}
+    assert pairs["cnp_recovery"].agreement is Agreement.SAME
+    assert (pairs["additive_increase"].b, pairs["additive_increase"].agreement) == (
+        "five a second", Agreement.UNKNOWN,
+    )  # fmt: skip
 
 
 def test_few_queue_pairs_that_do_not_fill_the_link_are_not_the_limit() -> None:

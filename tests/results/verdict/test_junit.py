@@ -82,14 +82,16 @@ def test_findings_are_output_of_the_run_and_fail_nothing() -> None:
 
 
 def test_runs_of_a_sweep_are_one_valid_file_with_a_suite_each() -> None:
-    parts = [
+    parts: list[tuple[str, str, Summary | str]] = [
         (f"p00{at} r000 (a<b)", f"job.p00{at}", replace(run, verdict=asked))
         for at, (_, run, asked) in enumerate(RUNS)
     ]
+    parts.append(("p099 r000 (a<b)", "unreadable.p099", "summary.json: is damaged; restore it"))
     joined = ET.fromstring(join_junit(parts))
     schema().validate(ET.ElementTree(joined))
     assert next(suite.get("name") for suite in joined) == "p000 r000 (a<b): etloop"
-    assert len(joined) == len(RUNS)
+    assert len(joined) == len(RUNS) + 1
+    assert joined[-1].find("testcase/error[@message='summary.json: is damaged; restore it']") is not None
 
 
 @given(st.text())
