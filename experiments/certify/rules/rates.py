@@ -7,10 +7,12 @@ a grant costs time. Of ports of the device it is the drain rate while the queue 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.experiments.certify.rules.parts import Answer, cable_of, cable_of_host
 from etloop.results.diagnosis.drain import drain_of, port_steps
 from etloop.results.diagnosis.rules import emulator_late
@@ -60,12 +62,48 @@ def look_at_long_drains(evidence: Evidence) -> Answer:
     return Answer() if evidence.is_virtual else look_at_drains(evidence)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Transfers:
+    """The transfers of all rounds, one per row."""
+
+    rate_bps: NDArray[np.float64]
+    """Payload rate."""
+    host_of: Mapping[str, NDArray[np.int64]]
+    """Row of `Evidence.hosts` of the sender ("rank") and of the receiver ("peer")."""
+    distance: NDArray[np.int64]
+    """0 over one switch, 1 over several."""
+
+
 def goodput_bps(evidence: Evidence, end: str) -> NDArray[np.float64]:
     """Return the best payload rate of a transfer by rig port and by distance: over one switch, over several (float64, bit/s,
     of shape (ports, 2)); NaN without any.
 
     `end`: column of the ranks to which transfers belong, "rank" for senders and "peer" for receivers.
     """
+    transfers = _transfers(evidence)
+    best = np.full((len(evidence.hosts.names), 2), -np.inf)
+    np.maximum.at(best, (transfers.host_of[end], transfers.distance), transfers.rate_bps)
+    return np.where(np.isfinite(best), best, np.nan)
+
+
+def _is_below_most_rounds(evidence: Evidence, end: str, share: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return the hosts whose best round is below the median round of all hosts, at every distance (bool by rig port).
+
+    Agents on a busy machine lose time in some rounds: the best of twelve rounds of a healthy port is below the median round
+    once in 4,096 times, however busy the machine is. `share`: best goodput per stated rate by host and distance.
+    """
+    transfers = _transfers(evidence)
+    rounds = transfers.rate_bps / evidence.hosts.link_bps[transfers.host_of[end]]
+    medians = np.array(
+        [
+            np.median(rounds[at]) if (at := transfers.distance == distance).any() else np.nan
+            for distance in (0, 1)
+        ]
+    )
+    return np.asarray((~(share >= medians)).all(axis=1), bool)
+
+
+def _transfers(evidence: Evidence) -> _Transfers:
     ops = evidence.run.frames["ops"].columns
     # A message may be complete when it left its host's port: its bytes have arrived when they are acknowledged.
     arrived_ns = np.fmax(ops["completed_ns"].astype(np.float64), ops["acknowledged_ns"].astype(np.float64))
@@ -81,10 +119,7 @@ def goodput_bps(evidence: Evidence, end: str) -> NDArray[np.float64]:
         np.int64,
     )
     ends = {name: host_of_rank[ops[name][sent].astype(np.int64)] for name in ("rank", "peer")}
-    far = (switch[ends["rank"]] != switch[ends["peer"]]).astype(np.int64)
-    best = np.full((len(row_of), 2), -np.inf)
-    np.maximum.at(best, (ends[end], far), rate)
-    return np.where(np.isfinite(best), best, np.nan)
+    return _Transfers(rate, ends, (switch[ends["rank"]] != switch[ends["peer"]]).astype(np.int64))
 
 
 def _best_of(goodput: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -151,6 +186,9 @@ def _slow_hosts(evidence: Evidence) -> tuple[Finding, ...]:
         middle = float(np.median(known))
         spread = 1.4826 * float(np.median(np.abs(known - middle)))
         limit = min(SLOW * middle, middle - LEAST_Z * max(spread, _READING_ERROR))
+        is_slow = (relative < limit) & ~(proven if end == "peer" else False)
+        if not evidence.is_virtual:
+            is_slow &= _is_below_most_rounds(evidence, end, share)
         findings += [
             _finding(
                 cable_of_host(evidence, row),
@@ -160,7 +198,7 @@ def _slow_hosts(evidence: Evidence) -> tuple[Finding, ...]:
                 _best_of(rates)[row] / relative[row] * middle,
                 "hosts of the same rate reach",
             )
-            for row in np.flatnonzero((relative < limit) & ~(proven if end == "peer" else False)).tolist()
+            for row in np.flatnonzero(is_slow).tolist()
         ]
     return tuple(findings)
 

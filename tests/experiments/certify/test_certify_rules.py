@@ -160,6 +160,28 @@ def test_host_whose_best_round_is_slow_is_named() -> None:
     assert "soft switch lost 5 frames" in late.untested
 
 
+def test_rounds_of_a_busy_machine_name_no_host_and_hide_no_slow_one() -> None:
+    # Twelve rounds of each host at 80 to 100 % of the rate; the best of host 1 is 5 % below that of the others.
+    shares = [0.8 + 0.2 * (7 * turn % 12) / 11 for turn in range(12)]
+
+    def named(slow_share: float) -> list[str]:
+        rows = [(rank, share * (slow_share if rank == 1 else 1.0)) for rank in range(4) for share in shares]
+        ops: dict[str, list[Any]] = {
+            "kind": ["send"] * len(rows),
+            "rank": [rank for rank, _ in rows],
+            "peer": [(rank + 1 + turn % 3) % 4 for turn, (rank, _) in enumerate(rows)],
+            "message_bytes": [1_000_000] * len(rows),
+            "issued_ns": [0] * len(rows),
+            "completed_ns": [1] * len(rows),
+            "acknowledged_ns": [int(100_000 / share) for _, share in rows],
+        }
+        findings = rates.look_at_hosts(evidence_by_hand(ops=ops)).findings
+        return [str(finding.places[0]) for finding in findings]
+
+    assert named(0.95) == []
+    assert named(0.8) == ["leaf0/1 (to h1/p0)"]
+
+
 def test_rates_of_a_derived_rig_are_those_of_most_ports() -> None:
     evidence = evidence_by_hand()
     evidence.hosts.link_bps[2] = 70 * GBPS
