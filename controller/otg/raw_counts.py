@@ -165,7 +165,7 @@ class RawCounts:
             if late_ns.get(flow.number)
         )
         interrupted = (
-            f"the interface of port {port} went down {times} times: frames sent meanwhile were not received"
+            f"frames sent while the interface of port {port} was down were not received (interruptions: {times})"
             for port, times in interruptions.items()
             if times
         )

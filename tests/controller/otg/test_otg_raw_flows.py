@@ -277,7 +277,7 @@ def test_late_sender_and_interrupted_receiver_are_noted() -> None:
     counts = counted(replace(SENT, behind_ns=NS_PER_S // 4), replace(RECEIVED, interruptions=2))
     assert counts.raw.notes() == (
         "raw flow raw fell behind its rate by 0.250 s",
-        "the interface of port Port 1 went down 2 times: frames sent meanwhile were not received",
+        "frames sent while the interface of port Port 1 was down were not received (interruptions: 2)",
     )
 
 

@@ -12,7 +12,9 @@ import ssl
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -91,7 +93,13 @@ class Client:
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     """A client of a server over a lab of two ports."""
-    directory = tmp_path_factory.mktemp("otg")
+    with served(tmp_path_factory.mktemp("otg")) as client:
+        yield client
+
+
+@contextmanager
+def served(directory: Path) -> Iterator[Client]:
+    """A server over a lab of two ports, with its files in a directory."""
     place = free_place(directory)
     bind = free_place(directory).endpoint.removeprefix("tcp://")
     place.write("topology.yaml", TOPOLOGY)
