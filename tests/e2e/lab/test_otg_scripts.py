@@ -1,5 +1,6 @@
-"""Sequences of public OTG scripts against `etloop otg serve` over a lab: RoCEv2 traffic both ways, statistics of peers, raw UDP and
-TCP flows with captures. Counters are those of the switch.
+"""Sequences of public OTG scripts against `etloop otg serve` over a lab: RoCEv2 traffic, statistics of peers, raw flows, captures.
+
+Counters are those of the switch.
 
 The bodies are what snappi 1.62 serialises, with the traps of those scripts: flows named crosswise, a flow under the port that
 does not send it, `ib_mtu` 1027, an empty group of stateful flows, names of devices in `peer_names`, numbers as texts.
