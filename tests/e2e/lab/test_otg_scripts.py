@@ -1,4 +1,4 @@
-"""Sequences of public OTG scripts against `etloop otg serve` over a lab: RoCEv2 traffic, statistics of peers, raw flows, captures.
+"""Sequences of public OTG scripts against `etloop otg serve` over a lab: RoCEv2 traffic, peers, raw flows, captures.
 
 Counters are those of the switch.
 
