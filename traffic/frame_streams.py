@@ -7,6 +7,7 @@ the call, the time of receiving the kernel's stamp. Needs CAP_NET_RAW.
 
 from __future__ import annotations
 
+import errno
 import heapq
 import socket
 import struct
@@ -20,6 +21,7 @@ from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
 from etloop.contract.base.errors import Problem, RigError
 from etloop.contract.model.assignment import PortSettings
 from etloop.contract.model.frame_streams import (
+    CAPTURE_NUMBER,
     MARK,
     MOST_CAPTURED_BYTES,
     SIGNATURE_BYTES,
@@ -66,9 +68,8 @@ class FrameStreams:
                 if sent:
                     self._senders.append(_Sender(sent, _open_socket(port, 0)))
                 if received or index in work.captures:
-                    receiver = _Receiver(
-                        index, received, _open_socket(port, _ETH_P_ALL), captures=index in work.captures
-                    )
+                    opened = _open_socket(port, _ETH_P_ALL)
+                    receiver = _Receiver(index, port.name, received, opened, captures=index in work.captures)
                     self._receivers[index] = receiver
         except OSError as error:
             self.close()
@@ -97,13 +98,16 @@ class FrameStreams:
 
     @property
     def failure(self) -> str:
-        """Return why a port cannot send any more; "" if it can."""
-        return next((sender.failure for sender in self._senders if sender.failure), "")
+        """Return why a port cannot send or receive any more; "" if all can."""
+        return next((end.failure for end in self._ends if end.failure), "")
+
+    @property
+    def _ends(self) -> tuple[_Sender | _Receiver, ...]:
+        return (*self._senders, *self._receivers.values())
 
     def counts(self) -> tuple[FrameCount, ...]:
         """Return the counts of all ends so far."""
-        ends: tuple[_Sender | _Receiver, ...] = (*self._senders, *self._receivers.values())
-        return tuple(count for end in ends for count in end.counts())
+        return tuple(count for end in self._ends for count in end.counts())
 
     def captures(self) -> dict[int, bytes]:
         """Return the frames received by each captured port, as records of a pcap file with FCS."""
@@ -123,8 +127,7 @@ class FrameStreams:
     def close(self) -> None:
         """Stop the threads and close the sockets."""
         self.stop()
-        ends: tuple[_Sender | _Receiver, ...] = (*self._senders, *self._receivers.values())
-        for end in ends:
+        for end in self._ends:
             end.socket.close()
 
 
@@ -222,9 +225,8 @@ class _Sender:
         except (BlockingIOError, InterruptedError):
             return False
         except OSError as error:
-            # ENOBUFS: the queue of the interface is full, and empties.
-            if error.errno == 105:
-                return False
+            if error.errno == errno.ENOBUFS:
+                return False  # The queue of the interface is full, and empties.
             self.failure = f"raw flow {stream.stream.name} cannot be sent: {error.strerror or error}"
             return False
         stream.count_sent(frame)
@@ -255,18 +257,33 @@ class _Receiver:
     """The receiving side of one port."""
 
     def __init__(
-        self, port: int, streams: Sequence[FrameStream], opened: socket.socket, *, captures: bool
+        self, port: int, name: str, streams: Sequence[FrameStream], opened: socket.socket, *, captures: bool
     ) -> None:
         self.captures = captures
         self.captured = bytearray()
         self.socket = opened
         self.socket.settimeout(_QUIET_S)
+        self.failure = ""
+        self._interruptions = 0
         self._port = port
+        self._name = name
         self._streams = {stream.number: _ReceivedStream(stream) for stream in streams}
         self._offsets = sorted({stream.signature_at for stream in streams})
 
     def counts(self) -> Iterator[FrameCount]:
-        """Yield the counts of its streams."""
+        """Yield the counts of its streams, or one that stands for a port that only captures."""
+        if not self._streams:
+            yield FrameCount(
+                CAPTURE_NUMBER,
+                self._port,
+                sends=False,
+                frames=0,
+                frame_bytes=0,
+                first_ns=0,
+                last_ns=0,
+                is_over=False,
+                interruptions=self._interruptions,
+            )
         for number, stream in self._streams.items():
             yield FrameCount(
                 number,
@@ -280,10 +297,14 @@ class _Receiver:
                 latency_min_ns=stream.latency_min_ns,
                 latency_max_ns=stream.latency_max_ns,
                 latency_sum_ns=stream.latency_sum_ns,
+                interruptions=self._interruptions,
             )
 
     def run(self, stop: threading.Event) -> None:
-        """Count and capture frames until `stop` is set and nothing arrives for `_QUIET_S`, at most `_LONGEST_DRAIN_NS`."""
+        """Count and capture frames until `stop` is set and nothing arrives for `_QUIET_S`, at most `_LONGEST_DRAIN_NS`.
+
+        An interface that goes down is an interruption, after which the socket receives again; one that is gone is a failure.
+        """
         content = bytearray(_MOST_FRAME_BYTES)
         control_bytes = socket.CMSG_SPACE(_TIMESPEC.size) + socket.CMSG_SPACE(_AUXDATA.size)
         last_ns = 0
@@ -293,16 +314,27 @@ class _Receiver:
             try:
                 size, control, _, _ = self.socket.recvmsg_into([content], control_bytes)
             except TimeoutError:
-                if stop.is_set():
+                if not self._has_interface():
+                    self.failure = f"port {self._name} cannot receive raw flows: its interface is gone"
+                if stop.is_set() or self.failure:
                     return
                 continue
-            except OSError:
-                return  # The interface is gone; missing frames show in the counts.
+            except OSError as error:
+                # The kernel reports it once when an interface goes down, also before it removes the interface.
+                if error.errno == errno.ENETDOWN:
+                    self._interruptions += 1
+                    continue
+                self.failure = f"port {self._name} cannot receive raw flows: {error.strerror or error}"
+                return
             received_ns, tag = _read_control(control)
             frame = memoryview(content)[:size]
             self._count(frame, tag, received_ns)
             if self.captures:
                 self._capture(bytes(frame[:12]) + tag + bytes(frame[12:]), received_ns)
+
+    def _has_interface(self) -> bool:
+        """Return whether the interface that the socket is bound to still exists; its name is empty if not."""
+        return bool(self.socket.getsockname()[0])
 
     def _count(self, frame: memoryview, tag: bytes, received_ns: int) -> None:
         for offset in self._offsets:

@@ -19,6 +19,8 @@ from etloop.contract.base.late_dataclass import dataclass
 MARK: Final = b"etlf"
 SIGNATURE_BYTES: Final = 18
 FCS_BYTES: Final = 4
+CAPTURE_NUMBER: Final = (1 << 32) - 1
+"""Number in the count of a port that only captures; no stream has it."""
 MOST_FRAMES: Final = 4096
 """Distinct frames of all streams of a run."""
 MOST_FRAME_BYTES: Final = 4 << 20
@@ -80,3 +82,5 @@ class FrameCount:
     latency_sum_ns: int = 0
     behind_ns: int = 0
     """Sending end: time by which its schedule was moved back because the thread was late."""
+    interruptions: int = 0
+    """Receiving end: how often the interface of its port went down."""

@@ -79,7 +79,7 @@ def _queue_pair_row(counts: RunCounts, index: int, now_ns: int) -> Row:
         "frame_delta": str(max(columns["data_frames_tx"] - columns["data_frames_rx"], 0)),
         "message_tx": str(sender.messages),
         "message_complete_rx": str(receiver.messages),
-        "message_fail": str(int(counts.has_failed and sender.messages < counts.messages)),
+        "message_fail": str(int(bool(counts.failure) and sender.messages < counts.messages)),
         "flow_completion_time": str(max(sender.last_ns - sender.first_ns, 0) // NS_PER_MS),
     }
     if ":" not in run.queue_pair.source:

@@ -117,7 +117,8 @@ class RunCounts:
         self.queue_pair_numbers: list[tuple[int, int]] = [(0, 0)] * len(flows)
         self._ports: dict[str, tuple[int, int, int, int]] = {}
         """Frames and bytes, sent and received, by "agent/port"; empty until the run is over."""
-        self.has_failed = False
+        self.failure = ""
+        """Why the run was aborted; empty if it was not."""
         self.is_over = False
 
     def take(self, records: NDArray[np.void], now_ns: int) -> None:
@@ -140,7 +141,8 @@ class RunCounts:
 
         Row i of an agent's connections is row `connection_rows[agent][i]` of the plan, whose sending ranks are `src_rank`.
         """
-        self.is_over, self.has_failed = True, outcome.state is RunEnd.ABORTED
+        self.is_over = True
+        self.failure = outcome.reason if outcome.state is RunEnd.ABORTED else ""
         self.raw.take({agent.agent: agent.frames for agent in outcome.agents}, 0)
         self.raw.is_running = False
         counters = [dict.fromkeys(COLUMNS, 0) for _ in self.flows]

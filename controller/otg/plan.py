@@ -37,6 +37,7 @@ from etloop.controller.otg.model import (
 )
 from etloop.controller.plan.job_set import only
 from etloop.controller.plan.plan import Plan, plan_jobs
+from etloop.controller.plan.timeouts import patient
 from etloop.workload.program.writer import ProgramWriter
 from etloop.workload.trace.program import Job, OpKind, Program, RankProgram
 
@@ -49,8 +50,13 @@ _MOST_PASS_OPS: Final = 1 << 18
 """Ops of all flows in one iteration."""
 _IDLE_NS: Final = 1000
 _LEAST_PATH_MTU_BYTES: Final = 1024
-_AHEAD: Final = 8
-"""Most receives of a flow that are granted at a time, ahead of their sends."""
+_LEAST_AHEAD: Final = 8
+_MOST_AHEAD: Final = 256
+_AHEAD_BYTES: Final = 512 << 10
+"""Receives of a flow that are granted at a time, ahead of their sends: so many bytes, but at least 8 and at most 256 messages.
+Grants take a round trip of software, which must not limit the rate of short messages."""
+_CATCH_UP_NS: Final = 100 * NS_PER_MS
+"""Longest host delay that a flow makes up for, as raw flows do: its mean rate is what the client set."""
 _LEAST_RATE_BPS: Final = 1_000_000
 _BYTE_RESET_UNIT_BYTES: Final = 64
 """Unit of OTG's rate_increment_byte_counter, as ConnectX's RPG_BYTE_RESET counts."""
@@ -179,7 +185,8 @@ def plan_run(
     passes = -(-messages // pass_limit) if runs else 1
     pass_messages = -(-messages // passes)
     path_mtu_bytes = min((run.queue_pair.path_mtu_bytes for run in runs), default=_LEAST_PATH_MTU_BYTES)
-    scenario = _scenario_of(passes, path_mtu_bytes)
+    slowest_bps = min(port.link_bps for port in rig.ports.values())
+    scenario = patient(_scenario_of(passes, path_mtu_bytes), slowest_bps, None)
     idle_ports = _idle_ports(runs, raw_flows, test.captures)
     mapping = RankMapping(rule=PlacementRule.EXPLICIT, explicit=_places(test, runs, idle_ports))
     job = _job_of(runs, pass_messages, len(idle_ports))
@@ -286,9 +293,10 @@ def _job_of(runs: Sequence[FlowRun], pass_messages: int, idle_ranks: int) -> Job
     for number, run in enumerate(runs):
         sender, receiver = ProgramWriter(), ProgramWriter()
         receives: list[int] = []
+        ahead = min(max(_AHEAD_BYTES // run.flow.message_bytes, _LEAST_AHEAD), _MOST_AHEAD)
         for _ in range(pass_messages):
             sender.add(OpKind.SEND, -1, 0, run.flow.message_bytes)
-            oldest = (receives[-_AHEAD],) if len(receives) >= _AHEAD else ()
+            oldest = (receives[-ahead],) if len(receives) >= ahead else ()
             receives.append(receiver.add(OpKind.RECV, -1, 0, run.flow.message_bytes, oldest))
         for rank, peer, writer in (
             (2 * number, 2 * number + 1, sender),
@@ -317,7 +325,7 @@ def transport_of_port(
     base: TransportSettings, options: PortOptions | None, limit_bps: int
 ) -> TransportSettings:
     """Return the transport of a port with its options; without options it keeps ETLoop's defaults."""
-    pacing = replace(base.congestion.pacing, limit_bps=limit_bps)
+    pacing = replace(base.congestion.pacing, limit_bps=limit_bps, catch_up_ns=_CATCH_UP_NS)
     if options is None:
         return replace(base, congestion=replace(base.congestion, pacing=pacing))
     timeout_ns, retry_limit = patient_timeout(options)

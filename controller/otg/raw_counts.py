@@ -152,6 +152,21 @@ class RawCounts:
         """Return the OTG ports that a run has used."""
         return {end.port for end in self._ends.values()}
 
-    def behind_ns(self) -> int:
-        """Return the longest time by which a sender was late."""
-        return max((end.latest.behind_ns for end in self._ends.values()), default=0)
+    def notes(self) -> tuple[str, ...]:
+        """Return what kept frames from being sent at their rate, or from being received."""
+        late_ns: dict[int, int] = {}
+        interruptions: dict[str, int] = {}
+        for end in self._ends.values():
+            late_ns[end.latest.number] = max(late_ns.get(end.latest.number, 0), end.latest.behind_ns)
+            interruptions[end.port] = max(interruptions.get(end.port, 0), end.latest.interruptions)
+        late = (
+            f"raw flow {flow.name} fell behind its rate by {late_ns[flow.number] / NS_PER_S:.3f} s"
+            for flow in self.flows
+            if late_ns.get(flow.number)
+        )
+        interrupted = (
+            f"frames sent while the interface of port {port} was down were not received (interruptions: {times})"
+            for port, times in interruptions.items()
+            if times
+        )
+        return (*late, *interrupted)

@@ -155,6 +155,7 @@ class HeldTest:
                     problem = "flows are being sent"
                     raise ConfigError(Problem("$.port_name", problem, "stop the traffic first"))
                 await run.wait_for_end()
+            self._check_frames()
             if run is not None:
                 self._captured |= run.captures()
             if port not in self._captured:
@@ -257,18 +258,28 @@ class HeldTest:
             return ()
         outcome = await run.stop()
         self._captured |= run.captures()
+        notes = run.counts.raw.notes()
         match outcome.state:
             case RunEnd.STOPPED:
                 return (
                     "flows were stopped with messages under way: their last frames may differ at both ends",
+                    *notes,
                 )
             case RunEnd.ABORTED:
-                return (f"the run failed: {outcome.reason[:1000]}",)
+                return (f"the run failed: {outcome.reason[:1000]}", *notes)
             case RunEnd.DONE:
-                return ()
+                return notes
+
+    def _check_frames(self) -> None:
+        """Raise `RigError` if the last run was aborted with raw flows, whose missing frames would look like loss."""
+        if self._counts.raw.flows and self._counts.failure:
+            remedy = "see the server's log, and start the flows again"
+            raise RigError(Problem("raw flows", self._counts.failure[:1000], remedy))
 
     def metrics(self, request: MetricsRequest) -> Row:
-        """Return the answer to a metrics request."""
+        """Return the answer to a metrics request. Raise `RigError` if raw flows failed."""
+        if request.choice in ("port", "flow"):
+            self._check_frames()
         is_connected = self.state in (TestState.CONNECTED, TestState.SENDING)
         return metrics_answer(
             request,

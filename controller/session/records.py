@@ -112,7 +112,8 @@ class RecordSink:
             "rate": threads * max(MOST_RATE_ROWS, flows) if has_rate_series else 0,
             "port": len(assignment.ports),
             "stream": len(assignment.streams),
-            "frame stream": len(assignment.frames.streams),
+            # A port that only captures has a count of its own.
+            "frame stream": len(assignment.frames.streams) + len(assignment.frames.captures),
             "captured byte": len(assignment.frames.captures) * MOST_CAPTURED_BYTES,
             "probe": flows,
         }

@@ -272,6 +272,15 @@ def test_ports_count_the_frames_of_raw_flows() -> None:
     ]
 
 
+def test_late_sender_and_interrupted_receiver_are_noted() -> None:
+    assert counted(SENT, RECEIVED).raw.notes() == ()
+    counts = counted(replace(SENT, behind_ns=NS_PER_S // 4), replace(RECEIVED, interruptions=2))
+    assert counts.raw.notes() == (
+        "raw flow raw fell behind its rate by 0.250 s",
+        "frames sent while the interface of port Port 1 was down were not received (interruptions: 2)",
+    )
+
+
 def test_capture_is_ordered_by_port() -> None:
     body = {"choice": "port", "port": {"choice": "capture", "capture": {"state": "start"}}}
     assert read_control(body).order is Order.CAPTURE

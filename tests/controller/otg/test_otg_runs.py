@@ -58,6 +58,30 @@ def test_flow_is_one_connection_with_class_source_port_and_limit() -> None:
     assert assignment.transport.path_mtu_bytes == 1024
 
 
+def test_timers_and_catching_up_keep_the_rate_of_busy_hosts() -> None:
+    slow = replace(
+        RIG,
+        agents=tuple(
+            replace(agent, ports=tuple(replace(port, link_bps=100_000_000) for port in agent.ports))
+            for agent in RIG.agents
+        ),
+    )
+    test = map_config(two_ports(), slow.ports)
+    plan = plan_run(test, slow, test.flow_names, 1, "run", nonce=1).plan
+    for assignment in plan.assignments.values():
+        for transport in assignment.transports:
+            assert transport.recovery.timeout_floor_ns > 1_000_000_000
+            assert transport.congestion.pacing.catch_up_ns == 100_000_000
+
+
+@pytest.mark.parametrize(("unit", "size", "ahead"), [("kb", 1, 256), ("kb", 8, 64), ("mb", 1, 8)])
+def test_short_messages_are_granted_further_ahead(unit: str, size: int, ahead: int) -> None:
+    config = two_ports()
+    flows_of(config)[0] |= {"message_size": size, "message_size_unit": unit}
+    receiver = planned(config, 300).plan.parts.jobs.job.programs[1]
+    assert np.diff(receiver.dep_offsets).tolist() == [0] * ahead + [1] * (300 - ahead)
+
+
 def test_options_reach_the_transport_of_their_port_alone() -> None:
     mark = {"choice": "ip_dscp", "ip_dscp": {"value": 6}, "ecn_value": "non_ect"}
     reliable = {"ack": mark, "nak": mark, "retransmission_timeout_value": 5000}
