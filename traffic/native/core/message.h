@@ -211,8 +211,8 @@ class ActiveLanes {
   std::vector<Item> active_;
 };
 
-// The lanes that wait for a slot of one connection, by the order of their ops: a queue pair carries what was posted first first. The
-// links are in the lanes.
+// The lanes that wait for a slot of one connection, the earliest op first, as a queue pair carries its messages in the order in
+// which they were posted. The links are in the lanes.
 class SlotQueue {
  public:
   // No effect if the lane waits already.

@@ -59,7 +59,7 @@ class Probing {
 
   // Queue the reply to a peer's probe; if too many are queued, drop it: the peer probes again.
   void on_request(uint32_t qp, const wire::Packet& packet, uint8_t traffic_class);
-  // Handle a peer's reply; returns the peer's offer. False: it has none, as a reply to a short probe or to none of this queue pair.
+  // Handle a peer's reply; returns the peer's offer. False: it has none: it answers a short probe, or none of this queue pair.
   struct Offer {
     uint32_t window_packets = 0;
     uint32_t share = 0;
