@@ -10,7 +10,16 @@ from typing import Final
 
 import pytest
 
-from tests.measure.simulators import KINDS, OUTPUTS, PAGE, RECORD, REVISION, export_case, prepare_case, twin_times
+from tests.measure.simulators import (
+    KINDS,
+    OUTPUTS,
+    PAGE,
+    RECORD,
+    REVISION,
+    export_case,
+    prepare_case,
+    twin_times,
+)
 from tests.support.docs.records import marked
 from tests.support.simulator_cases import CASES, SimulatorCase
 
