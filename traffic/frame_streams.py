@@ -271,7 +271,7 @@ class _Receiver:
         self._offsets = sorted({stream.signature_at for stream in streams})
 
     def counts(self) -> Iterator[FrameCount]:
-        """Yield the counts of its streams, or one that stands for a port that only captures."""
+        """Yield the counts of its streams, or one for a port that only captures."""
         if not self._streams:
             yield FrameCount(
                 CAPTURE_NUMBER,

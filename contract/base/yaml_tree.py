@@ -59,18 +59,18 @@ def changed_text(text: bytes, source: str, changes: Sequence[Change]) -> str:
 def tree_of(text: bytes, source: str) -> yaml.MappingNode:
     """Parse the text into a tree that the caller may change. Raises `ConfigError`."""
     root = read_tree(text, ConfigFile(source))
-    return yaml.MappingNode(root.tag, _copied_items(root), *_place_and_style(root))
+    return yaml.MappingNode(root.tag, _copy_items(root), *_place_and_style(root))
 
 
-def _copied_items(node: yaml.MappingNode) -> list[tuple[yaml.Node, yaml.Node]]:
-    return [(_copied(key), _copied(value)) for key, value in node.value]
+def _copy_items(node: yaml.MappingNode) -> list[tuple[yaml.Node, yaml.Node]]:
+    return [(_copy(key), _copy(value)) for key, value in node.value]
 
 
-def _copied(node: yaml.Node) -> yaml.Node:
+def _copy(node: yaml.Node) -> yaml.Node:
     if isinstance(node, yaml.MappingNode):
-        return yaml.MappingNode(node.tag, _copied_items(node), *_place_and_style(node))
+        return yaml.MappingNode(node.tag, _copy_items(node), *_place_and_style(node))
     if isinstance(node, yaml.SequenceNode):
-        items = [_copied(item) for item in node.value]
+        items = [_copy(item) for item in node.value]
         return yaml.SequenceNode(node.tag, items, *_place_and_style(node))
     assert isinstance(node, yaml.ScalarNode)
     return yaml.ScalarNode(node.tag, node.value, node.start_mark, node.end_mark, node.style)

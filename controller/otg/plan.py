@@ -56,7 +56,7 @@ _AHEAD_BYTES: Final = 512 << 10
 """Receives of a flow that are granted at a time, ahead of their sends: so many bytes, but at least 8 and at most 256 messages.
 Grants take a round trip of software, which must not limit the rate of short messages."""
 _CATCH_UP_NS: Final = 100 * NS_PER_MS
-"""Longest host delay that a flow makes up for, as raw flows do: its mean rate is what the client set."""
+"""Longest host delay that a flow makes up for, as raw flows do: its mean rate is the rate that the client set."""
 _LEAST_RATE_BPS: Final = 1_000_000
 _BYTE_RESET_UNIT_BYTES: Final = 64
 """Unit of OTG's rate_increment_byte_counter, as ConnectX's RPG_BYTE_RESET counts."""

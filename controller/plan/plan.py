@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from etloop.controller.inputs.scenario.transport import Transport
 
 MOST_KEPT_ROWS: Final = 1 << 18
-"""Operations and connections of a plan that stays in memory with what is derived from it."""
+"""Operations and connections of a plan that stays in memory with its derived values."""
 _WHOLES_KEPT: Final = 4
 
 

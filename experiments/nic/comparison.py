@@ -60,7 +60,7 @@ def compare_profiles(a: NicProfile, b: NicProfile) -> tuple[FigurePair, ...]:
 def compare_with_stated(measured: NicProfile, stated: DutProfile) -> tuple[FigurePair, ...]:
     """Return the comparison of stated and measured values, where both exist.
 
-    A stated parameter that is no time, rate or number is shown as it is written; whether it agrees is unknown.
+    A stated parameter other than a time, rate or number is shown as it is written; whether it agrees is unknown.
     """
     figures = measured.figures()
     congestion, unread = _dcqcn_of(stated)
@@ -99,7 +99,7 @@ def _dcqcn_of(stated: DutProfile) -> tuple[dict[str, float], dict[str, str]]:
         name, text = DCQCN.get(parameter.name), parameter.setting.value
         if name is None or text is None:
             continue
-        value = _parsed(text)
+        value = _parse_value(text)
         if value is None:
             unread[name] = text
         else:
@@ -107,7 +107,7 @@ def _dcqcn_of(stated: DutProfile) -> tuple[dict[str, float], dict[str, str]]:
     return values, unread
 
 
-def _parsed(text: str) -> float | None:
+def _parse_value(text: str) -> float | None:
     """Return a time, rate or number; None for another text."""
     for parse in (parse_duration_ns, parse_rate_bps, int):
         with suppress(ValueError, QuantityError):

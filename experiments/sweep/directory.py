@@ -58,7 +58,7 @@ class ReadRun:
     summary: Summary | None
     """None if it cannot be read."""
     texts: tuple[str, ...]
-    """Its input files; () if it cannot be read."""
+    """Input files; () if the run cannot be read."""
     problems: tuple[Problem, ...]
     """Why it cannot be read."""
 

@@ -36,7 +36,7 @@ class HoldTimes:
     """When ports are paused: from 0 for `hold_ns` of every `period_ns`, at the slowest rate."""
 
     rate_bps: int
-    """Of the slowest port."""
+    """Rate of the slowest port."""
     hold_ns: int
     period_ns: int
     wait_ns: int
