@@ -20,8 +20,8 @@ from etloop.contract.model.topology import Attachment, Topology
 MOST_LAB_PORTS: Final = 64
 MOST_LAB_SWITCHES: Final = 64
 MOST_ADDRESSES: Final = 250
-_ADDRESSES_KEPT: Final = 1024
 """Per port to which the lab gives addresses."""
+_ADDRESSES_KEPT: Final = 1024
 DEFAULT_ADDRESSES: Final = 8
 DEFAULT_MTU_BYTES: Final = 4200
 """Path MTU 4096 with its headers."""

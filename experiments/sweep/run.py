@@ -56,7 +56,7 @@ Keep = Callable[[SweepRecord], None]
 KEEP_EVERY_NS: Final = NS_PER_S
 """Least time between two writes of the index; a run that it does not have yet is found in its directory."""
 KEEP_SHARE: Final = 20
-"""Least time between two writes of the index per time that one takes: that of a thousand points takes a tenth of a second."""
+"""Least time between two writes of the index, in times of one write, which takes 0.1 s for a thousand points."""
 LEAST_SHOWN_NS: Final = 5 * NS_PER_S
 """Shorter remaining times are not reported."""
 SEEDS_OF_A_REPEAT: Final = 1 << 20

@@ -41,18 +41,13 @@ def look(evidence: Evidence, times: HoldTimes) -> Answer:
         words += f"another priority; {_INCASTS}"
         return Answer(untested=words) if evidence.needs.needs_lossless else Answer(limits=words)
     findings = tuple(_ignoring(evidence, times, deaf, tested, early, count))
-    held = marks.look(evidence, is_held=True)
+    is_held[deaf] = False
+    held = marks.look(evidence, is_held)
     if held.untested:
         return Answer(findings, limits=f"{too_fast}{held.untested}; {_INCASTS}")
-    unknown = {*deaf.tolist(), *np.flatnonzero(~is_held).tolist()}
-    figures = {
-        name: values
-        for name, values in held.figures.items()
-        if name not in {evidence.hosts.names[host] for host in unknown}
-    }
-    limits = f"{too_fast}Kmin and Kmax of {len(figures)} ports to hosts are those of held queues, "
+    limits = f"{too_fast}Kmin and Kmax of {len(held.figures)} ports to hosts are those of held queues, "
     limits += "of other ports of incasts"
-    return Answer((*findings, *held.findings), figures, limits=limits)
+    return Answer((*findings, *held.findings), held.figures, limits=limits)
 
 
 def arrivals_in_pauses(evidence: Evidence, times: HoldTimes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -60,12 +60,12 @@ class PortMarks:
     """Packets that the queue marked in the whole step, also between the intervals."""
 
 
-def look(evidence: Evidence, *, is_held: bool = False) -> Answer:
-    """Return switches and cables that mark at other queue lengths than their peers. `is_held`: only ports to hosts, and only
-    while no packet arrived."""
-    by_port = marks_of_ports(evidence, is_held=is_held)
+def look(evidence: Evidence, is_held: NDArray[np.bool_] | None = None) -> Answer:
+    """Return switches and cables that mark at other queue lengths than their peers. `is_held`: by rig port, whether the host
+    held its queue; then only ports to such hosts count, and only while no packet arrived."""
+    by_port = marks_of_ports(evidence, is_held)
     curves = {port: fit_curve(marks) for port, marks in by_port.items() if marks.marked.sum() >= LEAST_MARKS}
-    if is_held and not curves:
+    if is_held is not None and not curves:
         return Answer(untested="no reading found a held queue that marked packets")
     if not curves:
         return _marking_at_all(evidence)
@@ -112,7 +112,7 @@ def _marking_at_all(evidence: Evidence) -> Answer:
     return Answer(tuple(findings))
 
 
-def marks_of_ports(evidence: Evidence, *, is_held: bool = False) -> dict[int, PortMarks]:
+def marks_of_ports(evidence: Evidence, is_held: NDArray[np.bool_] | None = None) -> dict[int, PortMarks]:
     """Return by port of the device the intervals in which its data queue drained. `is_held`: as for `look`."""
     samples, lanes = evidence.samples, evidence.lanes
     queued, sent, sent_bytes, marked = (
@@ -123,12 +123,15 @@ def marks_of_ports(evidence: Evidence, *, is_held: bool = False) -> dict[int, Po
     by_port = {}
     for lane in np.unique(samples.lane).tolist():
         port = int(lanes.port[lane])
-        if lanes.number[lane] != queue[port] or (is_held and evidence.ports.host[port] < 0):
+        if lanes.number[lane] != queue[port]:
+            continue
+        host = int(evidence.ports.host[port])
+        if is_held is not None and (host < 0 or not is_held[host]):
             continue
         rows = evidence.samples_of_lane(lane)
         length, packets, marks = queued[rows], np.diff(sent[rows]), np.diff(marked[rows])
         drains = (np.diff(length) <= 0) & (packets > 0) & (packets <= MOST_PACKETS) & (length[:-1] > 0)
-        if is_held:
+        if is_held is not None:
             drains &= np.abs(np.diff(length) + np.diff(sent_bytes[rows])) <= LARGEST_FRAME_BYTES
         middle = (length[1:] + length[:-1]) / 2
         most = length[1:] + np.diff(sent_bytes[rows])

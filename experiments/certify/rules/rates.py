@@ -104,6 +104,7 @@ def _is_below_most_rounds(evidence: Evidence, end: str, share: NDArray[np.float6
 
 
 def _transfers(evidence: Evidence) -> _Transfers:
+    """Return the transfers of the step's run."""
     ops = evidence.run.frames["ops"].columns
     # A message may be complete when it left its host's port: its bytes have arrived when they are acknowledged.
     arrived_ns = np.fmax(ops["completed_ns"].astype(np.float64), ops["acknowledged_ns"].astype(np.float64))

@@ -453,11 +453,11 @@ def test_a_repeat_that_cannot_be_read_is_named_and_makes_the_sweep_inconclusive(
     kept = files / "kept"
     shutil.copytree(run, kept)
     harm(run)
-    code, _, told = sweep(files, capsys, "--twin", "--out", str(out), "--resume")
+    code, _, errors = sweep(files, capsys, "--twin", "--out", str(out), "--resume")
     assert code == ExitCode.INCONCLUSIVE
-    assert "warning: a run is missing" in told
-    assert str(run) in told
-    assert found in told
+    assert "warning: a run is missing" in errors
+    assert str(run) in errors
+    assert found in errors
     index = json.loads((out / "sweep.json").read_text())
     (record,) = [one for one in index["runs"] if one["result"] == "inconclusive"]
     assert (record["point"], record["repeat"]) == ("p001", 1)
@@ -467,9 +467,9 @@ def test_a_repeat_that_cannot_be_read_is_named_and_makes_the_sweep_inconclusive(
     assert len(suites) == 6
     shutil.rmtree(run, ignore_errors=True)
     kept.rename(run)
-    code, _, told = sweep(files, capsys, "--twin", "--out", str(out), "--resume")
-    assert code == ExitCode.PASS, told
-    assert "missing" not in told
+    code, _, errors = sweep(files, capsys, "--twin", "--out", str(out), "--resume")
+    assert code == ExitCode.PASS, errors
+    assert "missing" not in errors
 
 
 def test_a_repeat_without_its_summary_is_left_out_by_name(files: Path) -> None:

@@ -267,7 +267,7 @@ void probes_are_repeated_and_then_given_up() {
   CHECK_EQ(send_due(), 2u);  // the last two take the places that came free
   prober.too_large(9);
   prober.on_reply(8, 0x6A, 0x6A, now + 20);
-  for (uint32_t turn = 1; turn < kFirstAttempts; ++turn) {
+  for (uint32_t turn = 1; turn < kFirstAttempts + kShortAttempts; ++turn) {
     now += kProbeTimeoutNs;
     CHECK_EQ(send_due(), 5u);  // nobody is given up before the first has had all its attempts
   }
@@ -290,8 +290,8 @@ void after_the_first_that_was_given_up_others_have_fewer_attempts() {
       if (target == kProbesAtOnce) ++last_attempts;
     }
   }
-  CHECK_EQ(last_attempts, kLaterAttempts);
-  CHECK_EQ(now, 1 + (kFirstAttempts + kLaterAttempts + 1) * kProbeTimeoutNs);
+  CHECK_EQ(last_attempts, kLaterAttempts + kShortAttempts);
+  CHECK_EQ(now, 1 + (kFirstAttempts + kLaterAttempts + 2 * kShortAttempts + 1) * kProbeTimeoutNs);
 }
 
 }  // namespace

@@ -110,6 +110,34 @@ void a_path_that_drops_full_size_frames_is_told_from_one_that_drops_all() {
   CHECK(given_up([](bool) { return true; }) == ProbeVerdict::good);
 }
 
+// Once a target was given up, the others have fewer attempts left, but their short ones.
+void a_target_beside_a_dead_one_is_probed_with_short_packets() {
+  Prober prober = of(2);
+  prober.start(ProbeRounds::one);
+  for (Nanos now = 0; !prober.over(); now += kProbeTimeoutNs / 2) {
+    // The second begins later.
+    for (int64_t target = prober.next(now); target >= 0; target = prober.next(now)) {
+      const auto probed = static_cast<size_t>(target);
+      const bool is_short = prober.is_short(probed);
+      prober.sent(probed, now + (probed == 1 && prober.fresh(1) ? 5 * kProbeTimeoutNs : 0));
+      if (probed == 1 && is_short) prober.on_short_reply(1);
+    }
+  }
+  CHECK(prober.result(0).verdict == ProbeVerdict::no_reply);
+  CHECK(prober.result(1).verdict == ProbeVerdict::only_short);
+}
+
+void a_card_is_not_probed_with_short_packets() {
+  Prober prober = of(1);
+  prober.start(ProbeRounds::one);
+  for (Nanos now = 0; !prober.over(); now += kWriteProbeTimeoutNs) {
+    if (prober.next(now) < 0) continue;
+    CHECK(!prober.is_short(0));
+    prober.sent(0, now, kWriteProbeTimeoutNs);
+  }
+  CHECK(prober.result(0).verdict == ProbeVerdict::no_reply);
+}
+
 void a_late_reply_to_a_full_size_probe_counts_after_one_to_a_short_probe() {
   Prober prober = of(1);
   prober.start(ProbeRounds::one);
@@ -130,6 +158,8 @@ int main() {
   a_reply_that_comes_twice_counts_once();
   a_class_that_changes_ends_it();
   a_path_that_drops_full_size_frames_is_told_from_one_that_drops_all();
+  a_target_beside_a_dead_one_is_probed_with_short_packets();
+  a_card_is_not_probed_with_short_packets();
   a_late_reply_to_a_full_size_probe_counts_after_one_to_a_short_probe();
   return test::failures();
 }

@@ -29,8 +29,10 @@ void kept(RealtimeKeeper& keeper) {
   become_realtime(kPriority);
   CHECK_EQ(policy(), SCHED_FIFO);
   for (int times = 0; times < 3; ++times) {
+    const Nanos begin_ns = monotonic_ns();
     keeper.become_ordinary();
     CHECK(comes_back_within(kPatienceNs));
+    CHECK(monotonic_ns() - begin_ns >= RealtimeKeeper::kLongestNs);
     keeper.become_realtime();
   }
   // By itself: the timer does not run on.

@@ -218,7 +218,7 @@ void Lanes::end_lane(uint32_t lane, Nanos now) {
   LaneRun& over = lanes_[lane];
   const uint32_t run = over.op_run;
   over.ended = true;
-  if (over.waits_for_slot) ends(over.send_connection).waiting.remove(lanes_, lane);
+  assert(!over.waits_for_slot);
   if (over.send_connection >= 0) ends(over.send_connection).sending.remove(over.tag);
   if (over.recv_connection >= 0) {
     ends(over.recv_connection).receiving.remove(over.tag);
@@ -277,6 +277,7 @@ void Lanes::advance_lane(uint32_t lane, Nanos now) {
       ends(lanes_[lane].send_connection).waiting.add(lanes_, lane);
       break;
     }
+    if (lanes_[lane].waits_for_slot) ends(lanes_[lane].send_connection).waiting.remove(lanes_, lane);
     lanes_[lane].execute();
     executed = true;
   }
@@ -324,16 +325,18 @@ void Lanes::free_slots(const LaneRun& sender, uint32_t messages) {
   const Cutting& cutting = cutting_of(sender);
   if (cutting.completion == Completion::acknowledged || messages == 0) return;
   Ends& here = ends(sender.send_connection);
-  here.shares_in_flight -= messages * slot_share(cutting);
-  // Earlier ops first, and no more lanes than slots became free. Once none is in use, every lane finds one.
-  const bool is_empty = here.shares_in_flight == 0;
+  int64_t free_shares = int64_t{messages} * slot_share(cutting);
+  here.shares_in_flight -= static_cast<uint32_t>(free_shares);
+  // Earlier ops first, and no more lanes than find a slot. The last acknowledgement wakes all that do.
+  const bool is_last = here.shares_in_flight == 0;
   uint32_t tried = 0;
-  for (uint32_t lane = here.waiting.first(); lane != kNoLane && (is_empty || (messages > 0 && tried < kMostTried)); ++tried) {
+  for (uint32_t lane = here.waiting.first(); lane != kNoLane; ++tried) {
+    if (!is_last && (free_shares <= 0 || tried == kMostTried)) return;
     const uint32_t next = lanes_[lane].waits_before;
     if (has_slot(lanes_[lane])) {
       here.waiting.remove(lanes_, lane);
       queue_lane(lane);
-      if (messages > 0) --messages;
+      free_shares -= slot_share(cutting_of(lanes_[lane]));
     }
     lane = next;
   }

@@ -27,7 +27,7 @@ int64_t Prober::next(Nanos now) {
         ++i;
         continue;
       }
-      if (target.attempts < most_attempts()) return outstanding_[i];
+      if (target.attempts < most_attempts() || has_short_attempts(target)) return outstanding_[i];
       any_given_up_ = true;
       settle(target, target.answers_short ? ProbeVerdict::only_short : ProbeVerdict::no_reply);
     }
@@ -42,10 +42,11 @@ int64_t Prober::next(Nanos now) {
 }
 
 void Prober::sent(size_t target, Nanos now, Nanos timeout_ns) {
-  targets_[target].timeout_ns = timeout_ns;
-  ++targets_[target].attempts;
-  if (targets_[target].attempts > 1) targets_[target].was_retried = true;
-  targets_[target].sent_ns = now;
+  Target& probed = targets_[target];
+  ++(is_short(target) ? probed.short_attempts : probed.attempts);
+  if (probed.attempts > 1) probed.was_retried = true;
+  probed.timeout_ns = timeout_ns;
+  probed.sent_ns = now;
 }
 
 void Prober::too_large(size_t target) { settle(targets_[target], ProbeVerdict::too_large); }

@@ -15,10 +15,10 @@ inline constexpr uint32_t kProbeRequestKey = 0x45544C50;
 inline constexpr uint32_t kProbeReplyKey = 0x45544C52;
 inline constexpr uint32_t kProbeReplyBytes = 8;
 // Attempts for the first unanswered target: a busy host may not respond for a second or two.
-inline constexpr uint32_t kFirstAttempts = 17;
+inline constexpr uint32_t kFirstAttempts = 15;
 // Attempts for all targets once one was given up: with a cut link there may be thousands.
-inline constexpr uint32_t kLaterAttempts = 7;
-// The last attempts are made with short packets: if only these are answered, a device on the path drops full-size frames.
+inline constexpr uint32_t kLaterAttempts = 5;
+// Further attempts with short packets: if only these are answered, a device on the path drops full-size frames.
 inline constexpr uint32_t kShortAttempts = 2;
 inline constexpr uint32_t kShortProbeBytes = 64;
 inline constexpr uint32_t kProbesAtOnce = 8;
@@ -54,7 +54,7 @@ class Prober {
   void too_large(size_t target);
   void on_reply(uint32_t target, uint8_t seen_class, uint8_t expected_class, Nanos now);
   // Whether the next probe of a target is a short one.
-  bool is_short(size_t target) const { return targets_[target].attempts + kShortAttempts >= most_attempts(); }
+  bool is_short(size_t target) const { return targets_[target].attempts >= most_attempts(); }
   // The reply to a full-size probe may still come.
   void on_short_reply(uint32_t target);
   Nanos deadline() const { return running_ && !over() ? pending_deadline() : kNever; }
@@ -73,6 +73,7 @@ class Prober {
   struct Target {
     uint32_t qp;
     uint32_t attempts = 0;
+    uint32_t short_attempts = 0;
     uint32_t replies = 0;
     bool was_retried = false;  // a probe was repeated: a reply may answer either
     bool answers_short = false;
@@ -80,6 +81,10 @@ class Prober {
     Nanos timeout_ns = kProbeTimeoutNs;
     ProbeResult result;
   };
+  // Whether short probes are still to be sent; none of those by RDMA write, whose packets are a card's.
+  bool has_short_attempts(const Target& target) const {
+    return target.timeout_ns == kProbeTimeoutNs && target.short_attempts < kShortAttempts;
+  }
   void settle(Target& target, ProbeVerdict verdict);
 
   std::vector<Target> targets_;
