@@ -51,6 +51,7 @@ from etloop.contract.base.errors import ConfigError, ExitCode, InputError, Probl
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.capabilities import Capabilities
+from etloop.contract.model.engine import EnginePhase
 from etloop.contract.model.frame_streams import FrameWork
 from etloop.contract.protocol.endpoint import is_loopback
 from etloop.contract.protocol.messages import (
@@ -459,9 +460,27 @@ class _Agent:
             await self._perform(self._life.on_engine_error(str(error)))
 
     def _on_completions(self) -> None:
-        """Report completed ops of a posted run at once."""
-        self._next_report_ns = 0
-        self._dealer.wake()
+        """Report completed ops of a posted run at once, without a turn of the loop: there may be thousands a second."""
+        if not self._reports_completions():
+            self._next_report_ns = 0
+            self._dealer.wake()
+
+    def _reports_completions(self) -> bool:
+        """Send the records of a running engine; return False if the loop has to look at it."""
+        if not self._work.has_engine or self._outbox or not self._life.watches_engine:
+            return False
+        engine = self._work.engine
+        try:
+            status = engine.status()
+            if status.phase is not EnginePhase.RUNNING:
+                return False
+            actions = self._life.on_status(status, self._work.take_records(), monotonic_ns())
+        except ENGINE_ERRORS:
+            return False  # the loop finds the same failure and reports it
+        for action in actions:
+            assert isinstance(action, SendMessage)
+            self._send(action.message)
+        return True
 
     async def _look_at_host(self) -> None:
         """Read the host's addresses and links again from time to time, outside of runs, and report changes to the

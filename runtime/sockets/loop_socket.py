@@ -43,6 +43,9 @@ class LoopSocket:
     def send(self, *frames: bytes) -> None:
         """Queue a message for sending. Raises `zmq.Again` if the queue is full, `zmq.ZMQError` for any other failure."""
         self.socket.send_multipart(frames, zmq.NOBLOCK)
+        # It may have consumed the edge for which a task waits, if it was called by another one.
+        if self._waiting is not None and self.has_come():
+            self.wake()
 
     async def wait(self, timeout_ms: float | None = None) -> bool:
         """Wait until a message has arrived, at most `timeout_ms` (None: without limit); return whether one has."""

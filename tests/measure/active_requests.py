@@ -3,9 +3,10 @@
     python -m tests.measure.active_requests [--virtual] [--requests 1000] [--tokens 64] [--turns 7] [--check]
 
 Two agents on loopback carry both in turn, in an order that changes with every turn: requests that arrive at once and whose KV
-caches (128 KiB a token) are all under way together, and broadcasts of as many bytes to one rank, which cross the network in the
-same direction: an agent that only receives polls more often for each packet. A cost is the CPU time of both agents, from before
-the run until after it, by data packet of 4,096 bytes; the time of a run of one request, or of one broadcast, is taken off.
+caches (128 KiB a token) are all under way together, and scatters of as many bytes to one rank, which cross the network in the
+same direction (an agent that only receives polls more often for each packet) in messages of the same size (NCCL's grouped sends:
+a message costs a grant and calls of its own). A cost is the CPU time of both agents, from before
+the run until after it, by data packet of 4,096 bytes; the time of a run of one request, or of one scatter, is taken off.
 --virtual: the agents' engine in virtual time, without kernel and control messages, for machines that are not idle.
 """
 
@@ -64,8 +65,8 @@ def serving(requests: int, tokens: int) -> dict[str, Any]:
 
 
 def training(exchanges: int, tokens: int) -> dict[str, Any]:
-    """Return broadcasts of the bytes of a cache from one rank to another."""
-    collective = {"kind": "broadcast", "ranks": 2, "size": f"{tokens * TOKEN_BYTES}B", "count": exchanges}
+    """Return scatters that send the bytes of a cache from one rank to another."""
+    collective = {"kind": "scatter", "ranks": 2, "size": f"{2 * tokens * TOKEN_BYTES}B", "count": exchanges}
     return {"workload": {"collective": collective}, "transport": _TRANSPORT, **_limits()}
 
 
@@ -92,7 +93,7 @@ class Agents:
         return self._cpu_ns() - before_ns, run.figures.kv_bytes // PACKET_BYTES
 
     def train(self, exchanges: int) -> tuple[int, int]:
-        """Run broadcasts; return CPU time in ns and data packets."""
+        """Run scatters; return CPU time in ns and data packets."""
         before_ns = self._cpu_ns()
         out = self._place.directory / f"run{self._runs}"
         etloop.run_rig(self._scenario(training(exchanges, self._tokens)), self._rig, out, with_twin=False)
@@ -128,7 +129,7 @@ class Virtual:
         return spent_ns, run.figures.kv_bytes // PACKET_BYTES
 
     def train(self, exchanges: int) -> tuple[int, int]:
-        """Run broadcasts; return CPU time in ns and data packets."""
+        """Run scatters; return CPU time in ns and data packets."""
         prepared = self._prepared(training(exchanges, self._tokens))
         execution = TwinExecution(TwinSettings(), TwinHosts.SOFTWARE)
         begin_ns = time.process_time_ns()

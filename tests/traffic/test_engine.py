@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 import time
@@ -14,7 +15,7 @@ import pytest
 from etloop.contract.base.errors import RigError
 from etloop.contract.model.engine import EnginePhase
 from etloop.contract.model.fault_rules import FaultAction, FaultDirection, FaultPackets, FaultRule
-from etloop.contract.model.records import WaitKind
+from etloop.contract.model.records import POST_RECORD, WaitKind
 from etloop.traffic.collectives.selection import CollectiveName
 from etloop.traffic.engine import Engine
 from tests.support.traffic.assignments_by_hand import TRANSPORT, HandOp, assignment
@@ -156,6 +157,43 @@ def test_what_a_lone_rank_waits_for_is_told(opened: list[Engine]) -> None:
     assert waits is not None
     assert set(waits["peer_rank"]) == {1}
     assert WaitKind.DATA in set(waits["kind"])
+
+
+def test_arrivals_are_signalled_at_once_and_sends_with_the_end(opened: list[Engine]) -> None:
+    programs = ((HandOp("send", 1, peer=1),), (HandOp("recv", 1, peer=0),))
+    sender, receiver = (
+        assignment(programs, only_ranks=(rank,), addresses=ADDRESSES, transport=PATIENT) for rank in (0, 1)
+    )
+    opened.extend(Engine.open(job) for job in (sender, receiver))
+    for engine in opened:
+        engine.start_probe()
+    until("the probes' end", lambda: all(engine.probe_outcomes() is not None for engine in opened))
+    signals = [os.eventfd(0, os.EFD_NONBLOCK) for _ in opened]
+
+    def signalled(end: int) -> bool:
+        try:
+            return os.eventfd_read(signals[end]) > 0
+        except BlockingIOError:
+            return False
+
+    try:
+        for engine, signal in zip(opened, signals, strict=True):
+            engine.expect_posts(signal)
+            engine.start(time.monotonic_ns())
+        until("the start", lambda: all(engine.status().phase is EnginePhase.RUNNING for engine in opened))
+        for number in range(3):
+            for rank, engine in enumerate(opened):
+                engine.post(np.array([(rank, 0, 5000, number)], POST_RECORD), last=False)
+            until("the arrival's signal", lambda: signalled(1))
+        until("the sends", lambda: opened[0].status().ops_done == 3)
+        assert not signalled(0)
+        for rank, engine in enumerate(opened):
+            engine.post(np.array([(rank, 0, 5000, 3)], POST_RECORD), last=True)
+        until("the end's signal", lambda: signalled(0))
+        assert all(len(engine.take_records()) == 4 for engine in opened)
+    finally:
+        for signal in signals:
+            os.close(signal)
 
 
 def test_a_dead_peer_fails_the_run_by_name(opened: list[Engine]) -> None:

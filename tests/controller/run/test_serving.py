@@ -12,6 +12,7 @@ import pytest
 
 import etloop
 from etloop.contract.base.errors import InputError
+from etloop.controller.run.twin import TwinExecution
 from etloop.results.schema.serving import REQUEST_COLUMNS, TTFT_PARTS
 from etloop.results.serving.figures import little_errors
 from etloop.results.serving.text import milliseconds
@@ -60,6 +61,49 @@ def test_an_unloaded_transfer_takes_its_bytes_over_the_rate_and_the_hops(level: 
     for transfer_ns in column(run, "transfer_ns"):
         assert transfer_ns == pytest.approx(wire_ns, rel=0.02)
     assert sum(column(run, "kv_bytes")) == run.figures.kv_bytes == 12 * 64 * ONE_TOKEN
+
+
+def wire_payload_bytes(monkeypatch: pytest.MonkeyPatch, **keys: Any) -> tuple[int, etloop.ServingRun]:
+    """Serve one request packet by packet; return the payload that all queue pairs received, and the run."""
+    received: list[int] = []
+    execute = TwinExecution.execute
+
+    def counted(self: TwinExecution, *arguments: Any) -> Any:
+        executed = execute(self, *arguments)
+        assert executed.twin is not None
+        received.append(int(executed.twin.flows["rx_payload_bytes"].sum()))
+        return executed
+
+    monkeypatch.setattr(TwinExecution, "execute", counted)
+    gpus = [load.get("tp", 1) for load in (keys.get("prefill", {}), keys.get("decode", {}))]
+    ports = [f"{side}{gpu}/0" for side, count in zip("pd", gpus, strict=True) for gpu in range(count)]
+    run = served(scenario(**keys), topology=topology(*ports, rate="400Gbps"), level="packet")
+    (total,) = received
+    return total, run
+
+
+@pytest.mark.parametrize(("model", "at_4096"), [("bmwg-cfg-a", 536_870_912), ("bmwg-cfg-d", 671_088_640)])
+def test_the_kv_cache_on_the_wire_is_that_of_the_draft(
+    monkeypatch: pytest.MonkeyPatch, model: str, at_4096: int
+) -> None:
+    requests = {"rate": 50, "count": 1, "input": 4096, "output": 2}
+    received, run = wire_payload_bytes(monkeypatch, model=model, requests=requests)
+    assert received == run.figures.kv_bytes == at_4096
+
+
+def test_dispatch_and_combine_on_the_wire_are_those_of_the_draft(monkeypatch: pytest.MonkeyPatch) -> None:
+    """M1: a token goes to two experts, as 4,096 values of two bytes; of four GPUs three are others."""
+    received, run = wire_payload_bytes(
+        monkeypatch,
+        model="bmwg-m1",
+        prefill={"instances": 1, "tp": 4},
+        decode={"instances": 1, "tp": 4, "ep": 4},
+        requests={"rate": 50, "count": 1, "input": 16, "output": 2},
+    )
+    exchanges = run.records.exchange_bytes.tolist()
+    assert set(exchanges) == {2 * 4096 * 2 * 3 // 4}
+    assert len(exchanges) == 2 * 2 * 61  # dispatch and combine, two steps, all layers
+    assert received == run.figures.kv_bytes + sum(exchanges)
 
 
 def test_nothing_begins_before_the_queue_pairs_have_been_probed() -> None:

@@ -6,6 +6,7 @@
 
 #include "support/check.h"
 #include "support/core_parts.h"
+#include "support/exchanges.h"
 #include "support/recording_network.h"
 
 using namespace etloop;
@@ -112,6 +113,26 @@ void who_waits_says_for_what() {
   CHECK_EQ(waits[0].peer_rank, 0);
 }
 
+// The peer's op waits for the answer to its last message.
+void the_last_message_of_an_op_ends_the_op_of_its_sender() {
+  const auto ends_op = [](const test::CoreParts& end, int32_t connection) {
+    return end.lanes.may_go_unanswered(connection, 0, test::kMessageBytes).ends_op;
+  };
+  Ends exchange(test::exchanges(1));
+  Ends::begin(exchange.sender);
+  CHECK(!ends_op(exchange.sender, test::kIn));
+  exchange.sender.lanes.on_message({test::kIn, 0, 0, test::kMessageBytes, test::kMessageBytes}, 10);
+  CHECK(ends_op(exchange.sender, test::kIn));
+  CHECK(!exchange.sender.ops.finished());  // it waits for a grant
+
+  Ends one_way(test::one_send(2 * test::kMessageBytes));
+  Ends::begin(one_way.receiver);
+  one_way.receiver.lanes.on_message({0, 0, 0, test::kMessageBytes, test::kMessageBytes}, 10);
+  CHECK(!ends_op(one_way.receiver, 0));
+  one_way.receiver.lanes.on_message({0, 0, 1, test::kMessageBytes, test::kMessageBytes}, 20);
+  CHECK(ends_op(one_way.receiver, 0));  // the lane is over, and with it the op
+}
+
 }  // namespace
 
 int main() {
@@ -122,5 +143,6 @@ int main() {
   a_message_that_nobody_granted_ends_the_run();
   too_large_a_message_is_refused();
   who_waits_says_for_what();
+  the_last_message_of_an_op_ends_the_op_of_its_sender();
   return test::failures();
 }

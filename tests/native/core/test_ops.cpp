@@ -50,6 +50,7 @@ void an_op_opened_ahead_takes_what_comes_and_sends_nothing() {
   rank.hear_grant(1, 30);
   rank.hear_message(1, 40);
   CHECK_EQ(rank.network.messages.size(), 1u);
+  CHECK(!rank.lanes.may_go_unanswered(test::kIn, 1, test::kMessageBytes).ends_op);  // its own message is still to be sent
   std::vector<WaitRecord> waits;
   rank.lanes.add_waits(rank.queue_pairs, waits);
   CHECK_EQ(waits.size(), 1u);  // the first op alone

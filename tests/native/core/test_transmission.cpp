@@ -338,6 +338,18 @@ void an_acknowledgement_leaves_in_the_turn_of_its_message() {
   CHECK(passer.turn().empty());
 }
 
+// The peer's op waits for nothing else, and cannot use the next op's data before.
+void an_acknowledgement_that_ends_an_op_goes_before_data() {
+  Passer passer;
+  passer.hear_data(0);
+  passer.send_data();
+  passer.transmission.answer_first();
+  CHECK(passer.turn() == (Opcodes{Opcode::acknowledge, Opcode::write_only_imm}));
+  passer.hear_data(0, 1);
+  passer.send_data();
+  CHECK(passer.turn() == (Opcodes{Opcode::write_only_imm, Opcode::acknowledge}));  // it holds for one turn
+}
+
 void a_short_message_leaves_whole_before_answers_and_a_long_one_does_not() {
   Passer passer;
   passer.hear_data(0);
@@ -405,6 +417,7 @@ int main() {
   every_peer_is_asked_once();
   an_acknowledgement_leaves_behind_the_grants_of_its_queue_pair();
   an_acknowledgement_leaves_in_the_turn_of_its_message();
+  an_acknowledgement_that_ends_an_op_goes_before_data();
   a_short_message_leaves_whole_before_answers_and_a_long_one_does_not();
   what_is_followed_at_once_may_wait_for_it();
   a_message_is_not_cut_by_those_of_others_where_calls_cost();

@@ -82,6 +82,24 @@ async def test_who_waits_for_the_next_message_gets_it(context: zmq.Context[zmq.S
     dealer.close(0)
 
 
+async def test_sending_ends_the_wait_of_another_task_whose_edge_it_took(
+    context: zmq.Context[zmq.Socket[bytes]],
+) -> None:
+    router, dealer = pair(context)
+    dealer.send(b"hello")
+    name, _ = contents(await router.next()) or []
+    waiting = asyncio.create_task(router.wait(FOR_EVER_MS))
+    await asyncio.sleep(0)
+    dealer.send(b"more")
+    while not router.has_come():  # takes the edge, as any other call on the socket may
+        pass
+    assert not waiting.done()
+    router.send(name, b"answer")
+    assert await asyncio.wait_for(waiting, 10)
+    router.close(0)
+    dealer.close(0)
+
+
 async def test_a_message_for_which_there_is_no_room_is_refused(
     context: zmq.Context[zmq.Socket[bytes]],
 ) -> None:

@@ -223,6 +223,7 @@ void Lanes::end_lane(uint32_t lane, Nanos now) {
   if (over.recv_connection >= 0) {
     ends(over.recv_connection).receiving.remove(over.tag);
     ends(over.recv_connection).last_received = ops_[run].work.cutting;
+    ends(over.recv_connection).last_received_run = run;
   }
   const int32_t number = over.number;
   const int32_t channel = over.channel;
@@ -504,7 +505,10 @@ HeldAnswers Lanes::may_go_unanswered(int32_t connection, uint32_t tag, int64_t b
     // At most half of the slots, over all queue pairs of the connection: the sender never runs out of them.
     return {static_cast<uint32_t>(cutting->connection_slots) / 2 / queue_pairs, false, true};
   }
-  return lane != ActiveLanes::kNone ? lanes_[lane].may_go_unanswered(queue_pairs) : HeldAnswers{0, true, false};  // over
+  HeldAnswers held = lane != ActiveLanes::kNone ? lanes_[lane].may_go_unanswered(queue_pairs) : HeldAnswers{0, true};  // over
+  const uint32_t run = lane != ActiveLanes::kNone ? lanes_[lane].op_run : here.last_received_run;
+  held.ends_op = held.is_last && run != kNone && ops_[run].unexecuted_lanes == 0;
+  return held;
 }
 
 void Lanes::refuse_grant(int32_t connection, uint32_t tag) {

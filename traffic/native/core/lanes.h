@@ -137,6 +137,7 @@ class Lanes {
     uint32_t shares_in_flight = 0;  // slots of unacknowledged messages, in shares of kMaxSlots
     SlotQueue waiting;              // lanes that found no slot free
     const Cutting* last_received = nullptr;  // of the last lane that ended here
+    uint32_t last_received_run = kNone;      // its op
   };
 
   void prepare(uint32_t run, const OpWork& work);

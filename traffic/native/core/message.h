@@ -85,6 +85,7 @@ struct HeldAnswers {
   uint32_t messages = 0;  // most unacknowledged messages of a queue pair
   bool is_last = false;   // no more messages of the lane follow
   bool rests = false;     // the sender does not wait for them
+  bool ends_op = false;   // the sender's op waits for it, and this rank has no more of that op to send
 };
 
 inline constexpr uint32_t kNoLane = UINT32_MAX;

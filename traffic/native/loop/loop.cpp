@@ -294,12 +294,19 @@ void PortLoop::publish() {
   progress_.wire_rx_bytes.store(status.wire_rx_bytes + core_->queues().carried_rx_bytes(), std::memory_order_relaxed);
   progress_.last_ns.store(status.last_progress_ns, std::memory_order_relaxed);
   core_->records().release(progress_.read_records.load(std::memory_order_acquire));
+  const size_t before = progress_.records.load(std::memory_order_relaxed);
   const size_t records = core_->records().size();
-  const bool more = records != progress_.records.load(std::memory_order_relaxed);
   progress_.records.store(records, std::memory_order_release);
-  if (!more || posts_.signal_fd < 0) return;
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = write(posts_.signal_fd, &one, sizeof one);
+  if (posts_.signal_fd >= 0 && records != before) signal_arrivals(before, records);
+}
+
+// What begins next depends on what arrived: sends are reported in their turn, and once all ops are over.
+void PortLoop::signal_arrivals(size_t before, size_t records) {
+  bool signals = state_.load(std::memory_order_relaxed) != LoopState::running;
+  for (size_t i = before; i < records && !signals; ++i) signals = core_->records()[i].tx_messages == 0;
+  if (!signals) return;
+  const uint64_t count = 1;
+  [[maybe_unused]] const ssize_t written = write(posts_.signal_fd, &count, sizeof count);
 }
 
 void PortLoop::settle_state() {

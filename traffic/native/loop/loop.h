@@ -129,6 +129,7 @@ class PortLoop {
   bool handle_commands(uint32_t commands);
   bool process_handed_over();
   void publish();
+  void signal_arrivals(size_t before, size_t records);
   void settle_state();
   void begin_posted();
   void send_pauses(Nanos now);

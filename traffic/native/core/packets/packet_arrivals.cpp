@@ -136,6 +136,7 @@ bool PacketArrivals::holds_answer(uint32_t index, const Delivered& delivered, Na
   if (!transmission_.holds_data() || place.sends_data || !delivered.has_imm) return false;
   if (connections_.parts_of(place.connection, false) != 1) return false;
   const HeldAnswers held = lanes_.may_go_unanswered(place, address_tag(delivered.va), delivered.bytes);
+  if (held.ends_op) transmission_.answer_first();
   // The sender waits for all of the op: queue pairs that get no more of it must answer as well.
   if (held.is_last && connections_.planned(place.connection).qp_count > 1) transmission_.release_held(place.connection, now);
   const uint32_t packets = std::max(1U, (delivered.bytes + plan_.transport.path_mtu_bytes - 1) / plan_.transport.path_mtu_bytes);

@@ -93,6 +93,8 @@ class Transmission {
   // Answer now what is held on the other queue pairs of a connection that receives data.
   void release_held(int32_t connection, Nanos now);
   bool holds_data() const { return holds_data_; }
+  // Send answers before data in the next turn: a peer's op waits for one, and its next op for that.
+  void answer_first() { answers_wait_ = true; }
   void queue_notification(uint32_t index) { notifications_.push_back(index); }
 
   // Keep the parts of turnarounds, too.
