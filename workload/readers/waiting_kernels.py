@@ -69,7 +69,8 @@ def cut_waits(
     ranks: Sequence[RankTrace], table: KernelTable
 ) -> tuple[tuple[RankTrace, ...], tuple[LeftOut, ...]]:
     """Return the ranks without the time that unknown kernels wait for other ranks, and these kernels as left out."""
-    timed = [_timed(rank) for rank in ranks] if len(ranks) > 1 else []
+    has_times = any(rank.start_ns is not None or rank.start_us.any() for rank in ranks)
+    timed = [_timed(rank) for rank in ranks] if has_times and len(ranks) > 1 else []
     kept: dict[int, dict[int, int]] = {}
     left_out = []
     for name, nodes in _suspects(timed, table):

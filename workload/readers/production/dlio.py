@@ -40,6 +40,7 @@ _SECTIONS: Final = frozenset("model framework workflow dataset data_reader reade
                              "profiling evaluation".split())  # fmt: skip
 _DEFAULT_PREFETCH: Final = 2
 _MOST_RECORD_BYTES: Final = 1 << 44
+_MOST_FILE_BYTES: Final = 1 << 50
 _ELEMENT_BYTES: Final = {
     "int8": 1, "uint8": 1, "float16": 2, "int16": 2, "uint16": 2, "float32": 4, "int32": 4, "uint32": 4, "float64": 8,
     "int64": 8, "uint64": 8,
@@ -183,7 +184,15 @@ def read_dlio(source: Path, files: Sequence[Path], facts: FileFacts) -> Trace:
 
 
 def _files(model: Model, ranks: int) -> tuple[tuple[int, str, int], ...]:
-    return tuple((rank, name, size) for rank in range(ranks) for name, size in model.files_of(rank, ranks))
+    files = tuple((rank, name, size) for rank in range(ranks) for name, size in model.files_of(rank, ranks))
+    for _, name, size in files:
+        _check_bytes(size, f"a file of {name} states")
+    return files
+
+
+def _check_bytes(size: int, what: str) -> None:
+    if size > _MOST_FILE_BYTES:
+        raise FileFault(0, f"{what} has {size} bytes", f"state at most {_MOST_FILE_BYTES}")
 
 
 def _add_checkpoints(run: _Run, document: dict[str, Any], files: Sequence[tuple[int, str, int]]) -> None:
@@ -220,7 +229,9 @@ def _add_training(run: _Run, document: dict[str, Any], model: Model | None, note
         if missing := steps * step - samples:
             problem = f"the last {name} step of an epoch lacks {missing} samples"
             notes.append(Note(problem, "it is loaded whole"))
-        return _Loader(name, steps, int(batch * record), compute_ns, name == "train")
+        batch_bytes = int(batch * record)
+        _check_bytes(batch_bytes, f"a batch of {name}")
+        return _Loader(name, steps, batch_bytes, compute_ns, name == "train")
 
     files = whole_of(dataset, "num_files_train", 8, 1)
     batch = whole_of(reader, "batch_size", 1, 1)

@@ -625,6 +625,17 @@ def test_a_loader_reads_ahead_of_its_compute(tmp_path: Path) -> None:
         (LOADER.replace("epochs: 2", "epochs: 9999999"), {"ranks": 2}, "state fewer train.epochs"),
         (LOADER.replace("epochs: 2", "epochs: -1"), {"ranks": 2}, "epochs"),
         (LOADER + "hydra: 1\n", {"ranks": 2}, '"hydra"'),
+        (LOADER.replace("_bytes: 1000", "_bytes: .nan"), {"ranks": 2}, "expected a number"),
+        (
+            LOADER.replace("batch_size: 2", "batch_size: 9000000000000000000"),
+            {"ranks": 2},
+            "a batch of train has",
+        ),
+        (
+            CHECKPOINT.replace("vocab_size: 100", "vocab_size: 9000000000000000000"),
+            {"ranks": 2},
+            "states has",
+        ),
     ],
 )
 def test_a_workload_that_is_wrong_is_refused(tmp_path: Path, text: str, facts: Json, words: str) -> None:
