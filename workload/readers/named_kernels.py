@@ -40,10 +40,8 @@ def named_communication(ranks: Sequence[RankTrace], table: KernelTable) -> tuple
         where = where or (rank.path if known[columns] else "")
     if not names:
         return ()
-    told = ", ".join(f"{count} {shown(name[:64])}" for name, count in names.most_common(_NAMES_TOLD))
-    problem = (
-        f"{names.total()} kernels have names of communication kernels, but are compute in the trace: {told}"
-    )
+    listed_names = ", ".join(f"{count} {shown(name[:64])}" for name, count in names.most_common(_NAMES_TOLD))
+    problem = f"{names.total()} kernels have names of communication kernels, but are compute in the trace: {listed_names}"
     remedy = f"give the profiler's own files (host and Kineto traces); {STATE_THEM} there"
     return (LeftOut(Problem(where, problem, remedy), names.total()),)
 

@@ -70,7 +70,7 @@ def cut_waits(
 ) -> tuple[tuple[RankTrace, ...], tuple[LeftOut, ...]]:
     """Return the ranks without the time that unknown kernels wait for other ranks, and these kernels as left out."""
     has_times = any(rank.start_ns is not None or rank.start_us.any() for rank in ranks)
-    timed = [_timed(rank) for rank in ranks] if has_times and len(ranks) > 1 else []
+    timed = [_add_times(rank) for rank in ranks] if has_times and len(ranks) > 1 else []
     kept: dict[int, dict[int, int]] = {}
     left_out = []
     for name, nodes in _suspects(timed, table):
@@ -110,26 +110,26 @@ class _Timed:
     def nodes_named(self, name: bytes) -> NDArray[np.int64]:
         """Return the kernels of a name by start time, int64."""
         lengths = np.diff(self.rank.name_offsets.astype(np.int64))[self.kernels]
-        return self._sorted(
+        return self._sort(
             node for node in self.kernels[lengths == len(name)].tolist() if self.name(node) == name
         )
 
     def nodes_of_function(self, function: str) -> NDArray[np.int64]:
         """Return the kernels of a function by start time, whatever its template arguments are, int64."""
         part = function.encode()
-        return self._sorted(
+        return self._sort(
             node
             for node in self.kernels.tolist()
             if part in self.name(node) and _function(self.name(node)) == function
         )
 
-    def _sorted(self, nodes: Iterator[int]) -> NDArray[np.int64]:
+    def _sort(self, nodes: Iterator[int]) -> NDArray[np.int64]:
         array = np.array(list(nodes), np.int64)
         return array[np.argsort(self.start_ns[array], kind="stable")]
 
 
-def _timed(rank: RankTrace) -> _Timed:
-    """Return a rank with its times: those in ns, else those in us, of which 0 is no start."""
+def _add_times(rank: RankTrace) -> _Timed:
+    """Return a rank with its times: those in ns, else those in us, where 0 means unknown."""
     most_us = np.uint64(INT64_MAX // 1000)
     start_us, duration_us = (
         np.minimum(column, most_us).astype(np.int64) * 1000 for column in (rank.start_us, rank.duration_us)

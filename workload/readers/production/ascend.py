@@ -58,7 +58,7 @@ _LOST: Final = (
         "they take their recorded time; run the job without fused communication to record it apart",
     ),
 )
-"""What is lost, and the remedy, in the order of `_read_rank`."""
+"""The loss and its remedy, in the order of `_read_rank`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +95,28 @@ def read_ascend(source: Path, files: Sequence[Path], facts: FileFacts) -> Trace:
             if names
         ]
     complete_ranks, waits = cut_waits(ranks, shipped_table())
-    return Trace(str(source), complete_ranks, None, (), (*left_out, *waits))
+    return Trace(str(source), complete_ranks, None, _remarks(source, ranks), (*left_out, *waits))
+
+
+def _remarks(source: Path, ranks: Sequence[RankTrace]) -> tuple[Problem, ...]:
+    """Return a remark on the all-to-alls whose splits are not recorded."""
+    uneven = sum(
+        "alltoallv" in rank.name(node).lower()
+        for rank in ranks
+        for node in (rank.comm.type == CollectiveKind.ALL_TO_ALL).nonzero()[0].tolist()
+    )
+    if not uneven:
+        return ()
+    problem = f"{uneven} all-to-alls (alltoallv) state no split sizes: their buffers are split evenly"
+    remedy = "draw splits where they matter: a schedule file of the scenario (docs/schedules.md)"
+    return (Problem(shown(str(source)), problem, remedy),)
 
 
 def _left_out(path: Path, names: Counter[str], problem: str, remedy: str) -> LeftOut:
-    told = ", ".join(f"{count} {shown(name[:48])}" for name, count in names.most_common(6))
-    return LeftOut(Problem(shown(str(path)), f"{names.total()} {problem}: {told}", remedy), names.total())
+    listed_names = ", ".join(f"{count} {shown(name[:48])}" for name, count in names.most_common(6))
+    return LeftOut(
+        Problem(shown(str(path)), f"{names.total()} {problem}: {listed_names}", remedy), names.total()
+    )
 
 
 def _read_rank(path: Path, rank: int, rank_count: int) -> tuple[RankTrace, tuple[Counter[str], Counter[str]]]:

@@ -134,7 +134,7 @@ class _Program:
     frontier: list[int] = field(default_factory=list)
     """Nodes that the next call without time waits for."""
     before_group: list[int] = field(default_factory=list)
-    """What the calls of the current group of sends and receives wait for."""
+    """Nodes that the calls of the current group of sends and receives wait for."""
     group: tuple[str, int] | None = None
 
     def add(self, call: Call) -> None:

@@ -90,11 +90,11 @@ class _Run:
     servers: int
     ahead: int = 1
     gate: list[tuple[int, ...]] = field(default_factory=list)
-    """What the next step of each rank waits for."""
+    """Nodes that the next step of each rank waits for."""
     computed: list[list[int]] = field(default_factory=list)
     """Computations of each rank in this epoch."""
     epoch_begin: list[tuple[int, ...]] = field(default_factory=list)
-    """What the first loads of this epoch wait for."""
+    """Nodes that the first loads of this epoch wait for."""
     checkpoints: int = 0
 
     def load_epoch(self, loader: _Loader, epoch: int, saves: _Saves | None) -> None:
@@ -190,9 +190,9 @@ def _files(model: Model, ranks: int) -> tuple[tuple[int, str, int], ...]:
     return files
 
 
-def _check_bytes(size: int, what: str) -> None:
+def _check_bytes(size: int, file: str) -> None:
     if size > _MOST_FILE_BYTES:
-        raise FileFault(0, f"{what} has {size} bytes", f"state at most {_MOST_FILE_BYTES}")
+        raise FileFault(0, f"{file} has {size} bytes", f"state at most {_MOST_FILE_BYTES}")
 
 
 def _add_checkpoints(run: _Run, document: dict[str, Any], files: Sequence[tuple[int, str, int]]) -> None:

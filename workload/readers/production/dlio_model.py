@@ -37,7 +37,7 @@ class Model:
     data: int = 0
     """Data-parallel degree of a job that only some of its ranks represent; 0: as the ranks imply."""
     other_bytes: int = 0
-    """States of a model that is no transformer."""
+    """States of a model other than a transformer."""
     layer_parameters: tuple[int, ...] = ()
     """Stated tensor sizes of a layer, in bytes, in place of a transformer's."""
     optimization_groups: tuple[int, ...] = ()

@@ -1,7 +1,7 @@
 """Reads the debug log of NCCL and RCCL: the calls that `NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,COLL` prints.
 
 A log has no times: the calls of a rank run one after another, sends and receives of one group (equal `opCount`) at once.
-Lines of communicator set-up (INIT) join the processes, and tell the ranks of a process with several GPUs apart; without
+Lines of communicator set-up (INIT) join the processes, and distinguish the ranks of a process with several GPUs; without
 them the communicators of different processes are joined by their order. The log of one process of a job that has only
 collectives of all ranks represents all of them.
 
@@ -51,7 +51,7 @@ float8 e4m3 and e5m2 (NVIDIA/nccl:src/nccl.h.in)."""
 
 @dataclass(frozen=True, slots=True)
 class _SetUp:
-    """What a process logs about one of its communicators."""
+    """A communicator as a process logs its set-up."""
 
     id: str
     """Name that all members log; "" if they log none."""
@@ -105,7 +105,7 @@ def read_nccl_log(source: Path, files: Sequence[Path], facts: FileFacts) -> Trac
     log = CallLog()
     if others := lines.others:
         names = ", ".join(f"{count} {name}" for name, count in others.most_common(6))
-        problem = f"{others.total()} calls are no collectives, sends or receives: {names}"
+        problem = f"{others.total()} calls of other functions than collectives, sends and receives: {names}"
         log.notes.append(Note(problem, "they are left out", left_out=others.total()))
     problem = "a debug log has no times: calls run one after another without compute"
     log.notes.append(Note(problem, "a profiler records times"))

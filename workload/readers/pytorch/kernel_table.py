@@ -43,7 +43,10 @@ _LIBRARIES: Final = (
 _OPERATIONS: Final = (
     r"all_?reduce|all_?gather|reduce_?scatter|all_?(to|2)_?all|send_?recv|cross_?device|multimem|symm_?mem"
 )
-_FORKS: Final = r"(?<![a-z])ep::|inter_?node|intra_?node|(low_?latency|distribute|elastic|(?<![a-z])ep)_?(dispatch|combine)|a2a|moe_?comm"
+_FORKS: Final = (
+    r"(?<![a-z])ep::|inter_?node|intra_?node|a2a|moe_?comm"
+    r"|(low_?latency|distribute|elastic|(?<![a-z])ep)_?(dispatch|combine)"
+)
 """Words of DeepEP, which its forks keep, and of other expert exchanges."""
 _WORDS: Final = re.compile(f"{_LIBRARIES}|{_OPERATIONS}|{_FORKS}", re.IGNORECASE)
 _ANY_WORD: Final = re.compile(

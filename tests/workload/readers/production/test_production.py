@@ -676,6 +676,7 @@ def test_a_trace_view_of_ascend(tmp_path: Path) -> None:
     )
     trace = of_text(tmp_path, "trace_view.json", ascend(*rows))
     assert collectives(trace.ranks[0]) == [("ALL_REDUCE", 2000), ("ALL_TO_ALL", 40)]
+    assert trace.remarks[0].what.startswith("1 all-to-alls (alltoallv) state no split sizes")
     assert compute_ns(trace.ranks[0]) == 5500
 
 
