@@ -37,15 +37,19 @@ _SIGNALLING: Final = frozenset(("pws", "pwsf"))
 _DATA: Final = _PUTS | frozenset("get copy re res rre rres respkt cpkt upkt repkt recpkt recspkt".split())
 _PACKET_READS: Final = frozenset("rppkt respkt cpkt upkt repkt recpkt recspkt".split())
 """Operations that wait for packets in the scratch buffers that they read."""
+_PACKET_COPIES: Final = frozenset(("cpkt", "recpkt", "recspkt"))
+"""Operations that leave packets in the scratch buffers of their own GPU."""
+_MULTICAST: Final = frozenset(("glres", "gstore", "gstorepkt"))
 
 
 class _Fault(Exception):
     """A mistake of the plan, with its place."""
 
-    def __init__(self, place: str, problem: str) -> None:
+    def __init__(self, place: str, problem: str, remedy: str = _ADVICE) -> None:
         super().__init__(problem)
         self.place = place
         self.what = problem
+        self.remedy = remedy
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +119,8 @@ class _Execution:
     rows: list[list[NodeRow]]
     writer: dict[tuple[int, str, int], int] = field(default_factory=dict)
     """The node that wrote a chunk of a rank's buffer last."""
-    packets: dict[tuple[int, str, int], int] = field(default_factory=lambda: defaultdict(int))
-    """Number of packets in a chunk that no operation has read."""
+    packets: set[tuple[int, str, int]] = field(default_factory=set)
+    """Chunks that packets have arrived in; reading leaves them there."""
     tokens: dict[_Channel, deque[_Known]] = field(default_factory=lambda: defaultdict(deque))
     waiting: dict[tuple[int, int], list[_Block]] = field(default_factory=lambda: defaultdict(list))
     semaphores: dict[tuple[int, int], deque[_Known]] = field(default_factory=lambda: defaultdict(deque))
@@ -160,7 +164,12 @@ class _Execution:
             for queue in queues:
                 block.known.add(queue.popleft())
             return True
-        if name not in _DATA or op.get("channel_type") == "switch":
+        if name in _MULTICAST or op.get("channel_type") == "switch":
+            problem = (
+                f"has {str(name)[:24]!a} on a switch channel: NVLink multicast, which does not leave a host"
+            )
+            raise _Fault(_place(block), problem, "give a plan without switch channels")
+        if name not in _DATA:
             problem = f"has the operation {str(name)[:24]!a}, which is not supported"
             raise _Fault(_place(block), problem)
         return self._move(block, op, str(name))
@@ -228,10 +237,8 @@ class _Execution:
                 if source.get("type") == "s"
                 for place in self._places(block.gpu, "s", source, block)
             ]
-            if not all(self.packets[place] for place in places):
+            if not self.packets.issuperset(places):
                 return False
-            for place in places:
-                self.packets[place] -= 1
         after = set(block.known.after)
         for source in sources:
             if "buffer_id" in source:
@@ -249,6 +256,8 @@ class _Execution:
             else:
                 for place in self._places(block.gpu, str(target.get("type")), target, block):
                     self.writer[place] = next(iter(after))
+                    if name in _PACKET_COPIES:
+                        self.packets.add(place)
         if name in _SIGNALLING:
             self._signal(block, op)
         return True
@@ -278,7 +287,8 @@ class _Execution:
         received = self._transfer(block.gpu, owner, _size(op, buffer, block), after, ())
         for place in self._places(owner, kind, buffer, block):
             self.writer[place] = received
-            self.packets[place] += is_packet
+            if is_packet:
+                self.packets.add(place)
         block.known.delivered[owner].add(received)
 
     def _places(
@@ -321,7 +331,7 @@ def read_plan(text: bytes, source: str) -> Plan:
         return _plan(text, source)
     except _Fault as fault:
         where = f"{source}: {fault.place}" if fault.place else source
-        raise ConfigError(Problem(where, fault.what, _ADVICE)) from None
+        raise ConfigError(Problem(where, fault.what, fault.remedy)) from None
 
 
 def _plan(text: bytes, source: str) -> Plan:
@@ -349,6 +359,12 @@ def _plan(text: bytes, source: str) -> Plan:
         [_remote_buffers(gpu, len(parts)) for gpu in parts],
         [[] for _ in parts],
     )
+    for index, gpu in enumerate(parts):
+        for number, semaphore in enumerate(_list(gpu, "semaphores")):
+            value = _object(semaphore, f"GPU {index}, semaphore {number}").get("init_value", 0)
+            if type(value) is not int or not 0 <= value <= _MOST_INDEX:
+                raise _Fault(f"GPU {index}, semaphore {number}", f"has the init_value {value!a:.12}")
+            execution.semaphores[index, number].extend(_Known() for _ in range(value))
     execution.run([block for index, gpu in enumerate(parts) for block in _blocks(gpu, index)])
     ranks = tuple(
         rank_trace(rows, rank, f"{source}: GPU {rank}", "MSCCL++", None)

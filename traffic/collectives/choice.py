@@ -253,12 +253,12 @@ def _joined(settings: Settings, collective: str) -> Pin:
 def _nccl(collective: str, layout: Layout, op_bytes: int, settings: Settings, pin: Pin) -> Choice:
     """Return NCCL's choice."""
     tuning = Tuning(layout, settings.hardware, settings.nccl)
+    if pin.algorithm in RAILED:
+        return _choose_rails(collective, op_bytes, tuning, pin)
     if collective in GROUPED:
         return _grouped(collective, op_bytes, tuning, pin)
     function = _function(collective)
     nbytes = _buffer_bytes(collective, layout, op_bytes)
-    if pin.algorithm in RAILED:
-        return _choose_rails(collective, op_bytes, tuning, pin)
     if pin.algorithm and pin.algorithm not in {"chain", *NcclAlgorithm}:
         # NCCL has no such algorithm: cut it as NCCL's trees, one step per chunk, on one channel unless pinned.
         cutting = cutting_of(
@@ -291,11 +291,12 @@ def _nccl(collective: str, layout: Layout, op_bytes: int, settings: Settings, pi
 
 
 def _choose_rails(collective: str, op_bytes: int, tuning: Tuning, pin: Pin) -> Choice:
-    """Return the choice of an all-gather for buffers in symmetric windows, which NCCL does not compare with others."""
+    """Return the choice of a collective for buffers in symmetric windows, which NCCL does not compare with others."""
     cause = why_not_railed(pin.algorithm, tuning.version)
     if cause:
         _refuse(collective, tuning.layout, cause)
-    cutting = rail_cutting(pin.algorithm, op_bytes, tuning, pin.channels)
+    block_bytes = op_bytes if collective == "all-gather" else -(-op_bytes // tuning.layout.ranks)
+    cutting = rail_cutting(pin.algorithm, block_bytes, tuning, pin.channels)
     reason = "pinned; for buffers in symmetric windows"
     return _chosen(pin.algorithm, collective, tuning.layout, cutting, reason)
 

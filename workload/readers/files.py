@@ -119,6 +119,7 @@ def read_trace(
             group_file = f"{prefix}.json" if f"{prefix}.json" in names else ""
             extra = (group_file,) if groups is None and group_file else ()
             ranks, group_text, problems = _read_files(store, files, extra)
+            ranks, left_out = _without_hidden_communication(ranks, table)
     except (OSError, CompressionFault, TarFault) as error:
         raise TraceError(unreadable(str(source), error)) from None
     rank_count = world or (len(parts[0].family.files) if parts else len(files))
@@ -135,6 +136,23 @@ def read_trace(
     if problems:
         raise TraceError(*problems)
     return Trace(str(source), tuple(ranks), group_members, remarks, left_out)
+
+
+def _without_hidden_communication(
+    ranks: list[RankTrace], table: KernelTable | None
+) -> tuple[list[RankTrace], tuple[LeftOut, ...]]:
+    """Return the ranks of a converted trace without the waits of kernels that the converter took for compute, and these
+    kernels."""
+    if not any((rank.is_cpu_op == 0).any() for rank in ranks):
+        return ranks, ()
+    # Imported here: only converted recordings have GPU kernels.
+    from etloop.workload.readers.named_kernels import named_communication
+    from etloop.workload.readers.pytorch.kernel_table import shipped_table
+    from etloop.workload.readers.waiting_kernels import cut_waits
+
+    named = named_communication(ranks, table or shipped_table())
+    complete, waits = cut_waits(ranks, table or shipped_table())
+    return list(complete), named + waits
 
 
 def _table(kernels: Path | None) -> KernelTable | None:

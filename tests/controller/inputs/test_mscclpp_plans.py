@@ -184,6 +184,27 @@ def test_thread_block_groups_share_a_chunk() -> None:
     assert sizes == {CHUNK_BYTES // 2}
 
 
+def test_semaphores_begin_with_their_value_and_packets_stay() -> None:
+    """GPU 0 copies packets to its own scratch, and sends them from there; two blocks of GPU 1 read what arrives."""
+    gpus = [
+        [
+            [
+                op("sem_acquire", semaphore_ids=[0]),
+                op("cpkt", src=[buffer(0)], dst=[buffer(0, "s")]),
+                op("rppkt", 0, src=[buffer(0, "s")], dst=[remote(0)]),
+            ]
+        ],
+        [[op("upkt", src=[buffer(0, "s")], dst=[buffer(index)])] for index in (0, 1)],
+    ]
+    document = json.loads(plan_of(*gpus, kind="s", protocol="LL"))
+    document["gpus"][0]["semaphores"] = [{"init_value": 1}]
+    plan = read_plan(json.dumps(document).encode(), "p.json")
+    assert pairs(plan) == {(0, 1): 1}
+    document["gpus"][0]["semaphores"] = [{"init_value": 0}]
+    with pytest.raises(ConfigError, match="never comes"):
+        read_plan(json.dumps(document).encode(), "p.json")
+
+
 PUT = op("put", 0, src=[buffer(0)], dst=[remote(0)])
 
 
@@ -192,7 +213,7 @@ PUT = op("put", 0, src=[buffer(0)], dst=[remote(0)])
     [
         (b"{", "no JSON"),
         (plan_of([[PUT]], [[PUT]], collective="scan"), "'scan'"),
-        (plan_of([[op("glres")]], [[PUT]]), "'glres'"),
+        (plan_of([[op("glres")]], [[PUT]]), "NVLink multicast"),
         (plan_of([[op("wait", 0)]], [[PUT]]), "never comes"),
         (plan_of([[op("signal", 3)]], [[PUT]]), "no memory channel 3"),
         (plan_of([[op("put", 0, src=[buffer(0)], dst=[remote(0, 5)])]], [[PUT]]), "no remote buffer"),

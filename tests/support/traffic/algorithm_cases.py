@@ -225,6 +225,13 @@ CASES: Final = (
     Case("rail_ring", "all-gather", _all_gather, _pairs),
     Case("ce_direct", "all-gather", _all_gather, _pairs),
     Case("ce_ring", "all-gather", _all_gather, lambda s: 2 * _pairs(s)),
+    Case("ce_direct", "all-to-all", _once_less, _pairs),
+    Case(
+        "rail_a2a",
+        "reduce-scatter",
+        lambda s, b: b * ((s.ranks_per_host - 1) * s.hosts + s.hosts - 1),
+        lambda s: s.size * ((s.ranks_per_host - 1) * s.hosts + s.hosts - 1),
+    ),
 )
 
 

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from etloop.workload.readers.named_kernels import named_communication
 from etloop.workload.readers.node_rows import NodeRow, rank_trace
-from etloop.workload.readers.pytorch.kernel_table import KernelTable, parse_table
+from etloop.workload.readers.pytorch.kernel_table import (
+    KernelTable,
+    looks_communicating,
+    parse_table,
+    shipped_table,
+)
 from etloop.workload.readers.waiting_kernels import cut_waits
 from etloop.workload.trace.trace import LeftOut, NodeKind, RankTrace
 
@@ -115,6 +123,64 @@ def test_a_table_decides_before_the_behaviour() -> None:
     named = rank_of(0, ("mix1", 0, 9_000)), rank_of(1, ("mix1", 8_900, 100))
     assert cut(*named, table=is_compute)[1] == ()
     assert cut(*runs, table=is_compute)[1] != ()
+
+
+def test_a_kernel_may_state_its_rank_in_its_template_arguments() -> None:
+    ranks, (left_out,) = cut(
+        *(
+            rank_of(rank, (f"mix<{rank}>(int)", 9_000.0 - wait, wait))
+            for rank, wait in enumerate((9_000.0, 8_000, 90))
+        )
+    )
+    assert durations_us(ranks) == [[90]] * 3
+    assert "mix ends together on 3 ranks" in left_out.problem.what
+
+
+def test_times_in_microseconds_are_enough() -> None:
+    """Converted traces have no nanoseconds."""
+    timed = (
+        rank_of(0, ("mix", 100, 9_000), ("gemm", 9_200, 50)),
+        rank_of(1, ("mix", 9_000, 100), ("gemm", 9_200, 50)),
+    )
+    ranks, (left_out,) = cut(*(replace(rank, start_ns=None, duration_ns=None) for rank in timed))
+    assert [rank.duration_us.tolist() for rank in ranks] == [[100, 50]] * 2
+    assert ranks[0].start_us.tolist() == [100, 300]
+    assert left_out.count == 2
+
+
+def test_a_converted_trace_names_its_kernels_of_communication() -> None:
+    shipped = shipped_table()
+    ranks = [
+        rank_of(rank, ("void dpsk::ep::internode::dispatch<8>(int)", 1, 5), ("gemm_reduce", 9, 5))
+        for rank in (0, 1)
+    ]
+    (left_out,) = named_communication(ranks, shipped)
+    assert left_out.count == 2
+    assert "2 dpsk::ep::internode::dispatch" in left_out.problem.what
+    assert named_communication([rank_of(0, ("internode::notify_dispatch", 1, 5))], shipped) == ()
+
+
+@pytest.mark.parametrize(
+    ("kernel", "communicates"),
+    [
+        ("void uccl::internode_ll::combine<true>(int)", True),
+        ("mori::moe::EpDispatchInterNodeKernel", True),
+        ("hybrid_ep::dispatch_kernel<2>", True),
+        ("deep_ep::elastic::dispatch_impl", True),
+        ("tensorrt_llm::kernels::moe_comm::moeAllToAllKernel", True),
+        ("nccl_ep::ht::combine", True),
+        ("vcclKernel_AllGather", True),
+        ("oneccl_reduce_base<float, 2>", True),
+        ("kuserbuffers_pushsend", True),
+        ("aclnnMoeDistributeCombine", True),
+        ("occlusion_query", False),
+        ("step_dispatch", False),
+        ("vectorized_elementwise_kernel", False),
+        ("triton_poi_fused_all_gather_0", False),
+    ],
+)
+def test_names_of_libraries_and_forks(kernel: str, communicates: bool) -> None:
+    assert looks_communicating(kernel) is communicates
 
 
 def test_a_name_of_communication_is_reported_once_but_loses_its_wait() -> None:

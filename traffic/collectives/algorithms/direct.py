@@ -38,7 +38,7 @@ def direct(request: Request) -> Schedule:
     symmetry = Symmetry(ahead(size), None if is_all_gather else ahead(size))
     lanes: dict[str, Callable[[int, int, int], tuple[Lane, ...]]] = {
         "all-gather": _all_gather,
-        "all-to-all": _all_to_all,
+        "all-to-all": all_to_all,
         "reduce-scatter": partial(_reduce, gathers=False),
     }
     lanes_of = lanes.get(request.collective, partial(_reduce, gathers=True))
@@ -51,10 +51,11 @@ def exchanged(source: int, destination: int, size: int) -> Move:
     return Move(destination, source * size + destination)
 
 
-def _all_to_all(position: int, size: int, window: int) -> tuple[Lane, ...]:
-    """Return the table of a position for an all-to-all."""
+def all_to_all(position: int, size: int, window: int = 0) -> tuple[Lane, ...]:
+    """Return the table of a position for an all-to-all with `window` peers at a time; 0: all."""
     table = TableDraft()
     lanes = _peers(table, position, size)
+    window = window or size
     for i, lane in enumerate(lanes):
         target, source = lane.lane.send_to, lane.lane.recv_from
         lane.add(SEND, [exchanged(position, target, size)], [lanes[i - window].done] if i >= window else ())

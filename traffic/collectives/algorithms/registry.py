@@ -23,7 +23,7 @@ from etloop.traffic.collectives.algorithms.pairwise import pairwise, scattered
 from etloop.traffic.collectives.algorithms.pat import pat
 from etloop.traffic.collectives.algorithms.point_to_point import point_to_point
 from etloop.traffic.collectives.algorithms.pxn import pxn
-from etloop.traffic.collectives.algorithms.railed import ce_direct, ce_ring, rail_ring
+from etloop.traffic.collectives.algorithms.railed import ce_direct, ce_ring, rail_a2a, rail_ring
 from etloop.traffic.collectives.algorithms.recursive_doubling import recursive_doubling
 from etloop.traffic.collectives.algorithms.ring import bidirectional_ring, ring
 from etloop.traffic.collectives.algorithms.tree import double_binary_tree
@@ -122,7 +122,8 @@ _ALL: Final = (
     Algorithm("hierarchical", _serves("all-reduce", "all-to-all"), hierarchical, _two_levels),
     Algorithm("pxn", _serves("all-to-all"), pxn, _two_hosts),
     Algorithm("rail_ring", _serves("all-gather"), rail_ring, _two_hosts),
-    Algorithm("ce_direct", _serves("all-gather"), ce_direct, _two_hosts),
+    Algorithm("rail_a2a", _serves("reduce-scatter"), rail_a2a, _two_hosts),
+    Algorithm("ce_direct", _serves("all-gather", "all-to-all"), ce_direct, _two_hosts),
     Algorithm("ce_ring", _serves("all-gather"), ce_ring, _two_hosts_and_directions),
 )
 ALGORITHMS: Final[Mapping[str, Algorithm]] = {algorithm.name: algorithm for algorithm in _ALL}

@@ -69,7 +69,7 @@ def excluded_from(function: Function, nbytes: int, tuning: Tuning) -> tuple[Excl
     if function in _GATHERS and multicast and tuning.version is not NcclVersion.V2_30:
         excluded.append(Excluded(MULTICAST_PAT, BY_NAME))
     if function is Function.REDUCE_SCATTER and (nvlink or layout.ranks_per_host == 1):
-        excluded.append(Excluded("ReduceScatter_RailA2A_LsaLD", WINDOWS))
+        excluded.append(Excluded("ReduceScatter_RailA2A_LsaLD (algorithm: rail_a2a)", WINDOWS))
         if multicast:
             excluded.append(Excluded("ReduceScatter_RailA2A_LsaLDMC", WINDOWS))
     return tuple(excluded)

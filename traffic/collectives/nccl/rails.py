@@ -1,8 +1,9 @@
-"""How NCCL cuts the all-gathers for buffers in symmetric windows, in which each rank sends along its rail alone.
+"""How NCCL cuts collectives for buffers in symmetric windows.
 
-Channels are the thread blocks of the symmetric kernel, and the RMA contexts of the copy engines. Sources: NVIDIA/nccl
+Channels are the thread blocks of the symmetric kernels, and the RMA contexts of the copy engines. Sources: NVIDIA/nccl
 v2.32.3 src/ce_coll.cc (ncclHierCollNumCtx, ncclHierCollChunkWidth, ncclHierCollRingChunkWidth, ncclHierCollBuildChunk);
-src/tuning/sym_model, src/scheduler/symmetric_sched.cc, src/device/symmetric/all_gather_gin.cuh; v2.30.7 has one context.
+src/tuning/sym_model/gin.cc, src/sym_kernels.cc (getRequirements_gin), src/scheduler/symmetric_sched.cc,
+src/device/symmetric/all_gather_gin.cuh and reduce_scatter_gin.cuh; v2.30.7 has one context.
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ from typing import Final
 
 from etloop.traffic.collectives.core.cutting import KIB, Cutting
 from etloop.traffic.collectives.core.table import MOST_SLOTS, Protocol, Split
-from etloop.traffic.collectives.nccl.constants import NcclVersion
+from etloop.traffic.collectives.nccl.constants import NET_LATENCY, NcclAlgorithm, NcclVersion
 from etloop.traffic.collectives.nccl.hardware import Gpu
 from etloop.traffic.collectives.nccl.tuning import Tuning
 
 RAIL_RING: Final = "rail_ring"
 CE_DIRECT: Final = "ce_direct"
 CE_RING: Final = "ce_ring"
-RAILED: Final = (RAIL_RING, CE_DIRECT, CE_RING)
+RAIL_A2A: Final = "rail_a2a"
+RAILED: Final = (RAIL_RING, RAIL_A2A, CE_DIRECT, CE_RING)
 
 _MIB: Final = 1024 * KIB
 _PUT_BYTES: Final = _MIB
@@ -37,6 +39,20 @@ _ALIGN_BYTES: Final = 8 * KIB
 _HALVES_FROM_BYTES: Final = 128 * _MIB
 _LEAST_HALF_CHUNK_BYTES: Final = 8 * _MIB
 _MOST_SLICES: Final = 16
+_MOST_BLOCKS: Final = 64
+"""ncclSymkMaxBlocks."""
+_SCATTER_CHUNK_BYTES: Final = 128 * KIB
+"""NCCL_SYM_RS_GIN_CHUNK_SIZE."""
+_ACCUMULATED: Final = 2
+"""Bytes of an element of the accumulator (float) by those of the data (half or bfloat16)."""
+_GIN_LATENCY_S: Final = NET_LATENCY[NcclAlgorithm.RING][Protocol.SIMPLE] / 1e6
+_SM_LATENCY_S: Final = 10e-6
+_LSA_BYTES_PER_S: Final = (360e9, 720e9)
+"""Of Hopper and Blackwell, as the next two."""
+_SM_BYTES_PER_S: Final = {False: (13.7e9, 26.6e9), True: (4.22e9, 8.44e9)}
+"""By whether NVLink multicast loads the data (LsaLDMC)."""
+_MOST_BUFFERS_LOG2: Final = 9
+_PEER_BUFFERS_LOG2: Final = 2
 
 
 def why_not_railed(algorithm: str, version: NcclVersion) -> str:
@@ -47,11 +63,13 @@ def why_not_railed(algorithm: str, version: NcclVersion) -> str:
 
 
 def rail_cutting(algorithm: str, block_bytes: int, tuning: Tuning, pinned_channels: int = 0) -> Cutting:
-    """Return the cut of an all-gather of `block_bytes` from each rank; `pinned_channels` replaces NCCL's number.
+    """Return the cut of a collective with `block_bytes` from or for each rank; `pinned_channels` replaces NCCL's number.
 
-    A block is cut into as many messages for each rail peer as by NCCL. With copy engines NCCL rounds their sizes down to
-    8 KiB, here they are equal.
+    A block is cut into as many messages for each peer between hosts as by NCCL. With copy engines NCCL rounds their sizes
+    down to 8 KiB, here they are equal.
     """
+    if algorithm == RAIL_A2A:
+        return _scatter_cutting(block_bytes, tuning, pinned_channels)
     if algorithm == RAIL_RING:
         channels = pinned_channels or _kernel_blocks(block_bytes, tuning)
         cells = -(-block_bytes // _CELL_BYTES)
@@ -92,6 +110,67 @@ def _cutting(channels: int, share_bytes: int, messages: int, put_bytes: int = 0)
         split=Split.CELLS if put_bytes and channels > 1 else Split.EQUAL,
         traffic_per_byte=_CELL_TRAFFIC if put_bytes else 1,
     )
+
+
+def _scatter_cutting(block_bytes: int, tuning: Tuning, pinned_channels: int) -> Cutting:
+    """Return the cut of a reduce-scatter of two-byte elements, which traces do not record, without multicast."""
+    channels = pinned_channels or max(
+        1,
+        min(
+            _saturating_blocks(tuning, multicast=False), _MOST_BLOCKS, -(-block_bytes // _SCATTER_CHUNK_BYTES)
+        ),
+    )
+    buffers = [_inbox_bytes(tuning, multicast=multicast) for multicast in (False, True)]
+    inbox_log2 = (max(buffers) - 1).bit_length()
+    peers_log2 = (tuning.layout.hosts - 1).bit_length() - 1
+    least_log2 = inbox_log2 - min(peers_log2 + _PEER_BUFFERS_LOG2, _MOST_BUFFERS_LOG2)
+    # An accumulator of twice the chunk holds elements of twice the size.
+    most_bytes = 2 * _SCATTER_CHUNK_BYTES // _ACCUMULATED
+    chunk = min(most_bytes, 1 << max(least_log2, min(most_bytes.bit_length() - 1, inbox_log2 - 1)))
+    return Cutting(
+        protocol=Protocol.SIMPLE,
+        channels=channels,
+        chunk_bytes=chunk,
+        slices=1,
+        min_slice_bytes=chunk,
+        slots=MOST_SLOTS,
+        split=Split.CELLS if channels > 1 else Split.EQUAL,
+        traffic_per_byte=_CELL_TRAFFIC,
+    )
+
+
+def _loads(tuning: Tuning, *, multicast: bool) -> tuple[float, int, int]:
+    """Return how often the SMs, NVLink and the network carry the bytes of a block
+    (ncclTuningGetBusMulReduceScatterRailA2A)."""
+    places, hosts = tuning.layout.ranks_per_host, tuning.layout.hosts
+    reads = 1 if multicast else places
+    sm = (0 if places == 1 else reads * (hosts - 1)) + reads + hosts - 1
+    return sm, max(places if multicast else places - 1, places - 1) * hosts, hosts - 1
+
+
+def _rates(tuning: Tuning) -> tuple[float, float]:
+    """Return the bytes per second of NVLink and of a NIC."""
+    is_blackwell = tuning.hardware.gpu >= Gpu.BLACKWELL
+    return _LSA_BYTES_PER_S[is_blackwell], tuning.hardware.nic_bps / 8
+
+
+def _effective_rate(tuning: Tuning, *, multicast: bool) -> float:
+    """Return the bytes of a block per second that NVLink and network carry."""
+    (_, lsa_load, net_load), (lsa, net) = _loads(tuning, multicast=multicast), _rates(tuning)
+    return min(lsa / lsa_load if lsa_load else math.inf, net / net_load)
+
+
+def _saturating_blocks(tuning: Tuning, *, multicast: bool) -> int:
+    """Return the thread blocks that saturate NVLink or the network (ncclTuningCalcSatBlocksReduceScatterRailA2A)."""
+    sm_load = _loads(tuning, multicast=multicast)[0]
+    sm = _SM_BYTES_PER_S[multicast][tuning.hardware.gpu >= Gpu.BLACKWELL]
+    return math.ceil(_effective_rate(tuning, multicast=multicast) / (sm / sm_load))
+
+
+def _inbox_bytes(tuning: Tuning, *, multicast: bool) -> int:
+    """Return the bytes in flight for which the kernel has buffers (getRequirements_gin)."""
+    net_load = _loads(tuning, multicast=multicast)[2]
+    return int(_effective_rate(tuning, multicast=multicast) * net_load * (_GIN_LATENCY_S + _SM_LATENCY_S))
 
 
 def _kernel_blocks(block_bytes: int, tuning: Tuning) -> int:

@@ -1,7 +1,8 @@
-"""Reads AICB's CSV of one rank's operations: generated workloads, and logs of runs.
+"""Reads AICB's CSV of the operations of a rank: generated workloads, and logs of runs.
 
-The file describes one rank of one pipeline stage; every rank of the job is assumed to do the same. Transfers between
-pipeline stages are left out, because the file gives neither their times nor their content. Pure.
+A section describes one rank of one pipeline stage; every rank of the stage is assumed to do the same. A file with a
+section for each stage is replayed with the transfers between stages. In a file of one of several stages they are left
+out, because the other ends are unknown. Pure.
 """
 
 from __future__ import annotations
@@ -43,6 +44,13 @@ _KINDS: Final = {
     "barrier": CollectiveKind.BARRIER,
 }
 _TRANSFERS: Final = ("isend", "irecv")
+_DIRECTIONS: Final = {
+    ("isend", "send_next"): 1,
+    ("isend", "send_prev"): -1,
+    ("irecv", "recv_next"): 1,
+    ("irecv", "recv_prev"): -1,
+}
+"""Distance of the stage that a transfer leads to or comes from."""
 _COMPUTATION: Final = "computation"
 _EPOCH_END: Final = "epoch_end"
 _ROLES: Final = {
@@ -55,7 +63,7 @@ _ROLES: Final = {
 }
 _WORLD: Final = ("all", "None", "")
 _UNKNOWN: Final = ("None", "")
-_STAGE: Final = re.compile(r"pp_stage[0-9]+\s*:\s*\[([^]]*)\]")
+_STAGE: Final = re.compile(r"pp_stage([0-9]{1,6})\s*:\s*\[([^]]*)\]")
 _EVERYONE: Final = re.compile(r"\[\s*rank0\s*~\s*rank([0-9]{1,7})\s*\]")
 _SHAPES: Final = re.compile(r"\(\(([0-9, ]{1,200})\), ?\(([0-9, ]{1,200})\)\)")
 _SHAPE_ELEMENT_BYTES: Final = 2
@@ -91,36 +99,73 @@ def header_index(lines: Sequence[str]) -> int | None:
 
 def read_aicb_csv(lines: Sequence[str]) -> Workload:
     """Return the workload in a file's lines. Raises `WorkloadFault`."""
-    header_line = header_index(lines)
-    assert header_line is not None
+    sections = _sections(lines)
+    rows = [row for section in sections for row in section.rows]
+    steady_rows, notes = [], []
+    for section in sections:
+        kept, section_notes = _without_start_up(section.rows)
+        steady_rows.append(kept)
+        notes += section_notes
+    degrees, degree_notes = _degrees(rows, [row for kept in steady_rows for row in kept], sections)
+    notes += degree_notes
+    remedy = "give a file with the column comm_group_size, which current versions of AICB write"
+    writers = [RowWriter(degrees, remedy) for _ in sections]
+    left_out = sum(
+        _write(writer, kept, has_stages=len(sections) > 1)
+        for writer, kept in zip(writers, steady_rows, strict=True)
+    )
+    if left_out:
+        fault = f"{left_out} sends and receives between pipeline stages are recorded for one stage only"
+        remedy_left_out = (
+            "they are left out: give a file with the sections of all stages, or traces of every rank"
+        )
+        notes.append(Note(fault, remedy_left_out, left_out))
+    return Workload(
+        tuple(writers[0].rows),
+        frozenset(role for writer in writers for role in writer.roles),
+        degrees,
+        "AICB CSV",
+        tuple(notes),
+        tuple(tuple(writer.rows) for writer in writers) if len(writers) > 1 else (),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    """The operations of one pipeline stage."""
+
+    label: str
+    """The list of its ranks above the columns; "" without one."""
+    line: int
+    rows: tuple[_Row, ...]
+
+
+def _sections(lines: Sequence[str]) -> list[_Section]:
+    """Return the sections of a file, each with its own line of columns."""
+    starts = [index for index, line in enumerate(lines) if line.lstrip().startswith("[")]
+    if not starts or starts[0]:
+        starts.insert(0, 0)
+    if len(lines) > MAX_ROWS + 2 * len(starts):
+        raise WorkloadFault(0, f"has {len(lines)} rows, the limit is {MAX_ROWS}")
+    return [_section(lines, start, end) for start, end in zip(starts, [*starts[1:], len(lines)], strict=True)]
+
+
+def _section(lines: Sequence[str], start: int, end: int) -> _Section:
+    header_line = header_index(lines[start:end])
+    if header_line is None:
+        problem = f"begins a pipeline stage without the columns {', '.join(COLUMNS)}"
+        raise WorkloadFault(start + 1, problem, "copy or write the file again")
+    header_line += start
     column_names = [cell.strip() for cell in lines[header_line].split(",")]
     if len(column_names) > _MOST_COLUMNS or len(set(column_names)) < len(column_names):
         fault = f"names {len(column_names)} columns, expected at most {_MOST_COLUMNS} distinct names"
         raise WorkloadFault(header_line + 1, fault)
-    numbered = [
-        (number, line)
-        for number, line in enumerate(lines[header_line + 1 :], header_line + 2)
+    rows = tuple(
+        _row(line, column_names, number)
+        for number, line in enumerate(lines[header_line + 1 : end], header_line + 2)
         if line.strip()
-    ]
-    if len(numbered) > MAX_ROWS:
-        raise WorkloadFault(0, f"has {len(numbered)} rows, the limit is {MAX_ROWS}")
-    if stage_line := next((number for number, line in numbered if line.lstrip().startswith("[")), 0):
-        fault = "begins another pipeline stage, expected one stage per file"
-        raise WorkloadFault(
-            stage_line, fault, "keep the lines of one stage only; all ranks then replay that stage"
-        )
-    rows = [_row(line, column_names, number) for number, line in numbered]
-    steady_rows, notes = _without_start_up(rows)
-    degrees, degree_notes = _degrees(rows, steady_rows, lines[0] if header_line else "")
-    notes += degree_notes
-    remedy = "give a file with the column comm_group_size, which current versions of AICB write"
-    writer = RowWriter(degrees, remedy)
-    left_out = _write(writer, steady_rows)
-    if left_out:
-        fault = f"{left_out} sends and receives between pipeline stages are recorded for one stage only"
-        remedy_left_out = "they are left out: use traces of every rank if pipeline traffic matters"
-        notes.append(Note(fault, remedy_left_out, left_out))
-    return Workload(tuple(writer.rows), frozenset(writer.roles), degrees, "AICB CSV", tuple(notes))
+    )
+    return _Section(lines[start] if header_line > start else "", start + 1, rows)
 
 
 def _row(line: str, names: Sequence[str], number: int) -> _Row:
@@ -163,7 +208,9 @@ def _without_start_up(rows: Sequence[_Row]) -> tuple[list[_Row], list[Note]]:
     return step_rows, [Note(problem, "they are left out; later epochs are replayed one after another", end)]
 
 
-def _degrees(rows: Sequence[_Row], kept: Sequence[_Row], stages: str) -> tuple[Degrees | None, list[Note]]:
+def _degrees(
+    rows: Sequence[_Row], kept: Sequence[_Row], sections: Sequence[_Section]
+) -> tuple[Degrees | None, list[Note]]:
     """Return the degrees that all `rows` state, start-up included. The rows `kept` must state every group that they
     use."""
     for row in kept:
@@ -199,10 +246,14 @@ def _degrees(rows: Sequence[_Row], kept: Sequence[_Row], stages: str) -> tuple[D
     for role, line in missing.items():
         problem = f"no row states the size of {_group_name(role)}"
         raise WorkloadFault(line, problem, "write it in the column comm_group_size")
-    return _joined({role: size for role, (size, _) in sizes.items()}, stages), []
+    if len(sections) > 1:
+        sizes.setdefault(GroupRole.PIPELINE, (len(sections), sections[1].line))
+    degrees = _joined({role: size for role, (size, _) in sizes.items()})
+    _check_sections(sections, degrees)
+    return degrees, []
 
 
-def _joined(sizes: Mapping[GroupRole, int], stages: str) -> Degrees:
+def _joined(sizes: Mapping[GroupRole, int]) -> Degrees:
     tensor, expert = sizes.get(GroupRole.TENSOR, 1), sizes.get(GroupRole.EXPERT, 1)
     tensor_expert = sizes.get(GroupRole.TENSOR_EXPERT)
     if tensor_expert is not None and GroupRole.EXPERT not in sizes:
@@ -217,26 +268,42 @@ def _joined(sizes: Mapping[GroupRole, int], stages: str) -> Degrees:
                 f"{_group_name(role)} has {size} ranks; the other groups imply {degrees.group_size(role)}"
             )
             raise WorkloadFault(0, mismatch, "correct the column comm_group_size")
-    if (match := _STAGE.search(stages)) and (listed_ranks := match[1].count("rank")) != tensor * data:
-        mismatch = f"lists {listed_ranks} ranks of a stage, tp_group and dp_group imply {tensor * data}"
-        raise WorkloadFault(1, mismatch, "correct the column comm_group_size")
-    if (match := _EVERYONE.search(stages)) and int(match[1]) + 1 != degrees.world_size:
-        mismatch = f"lists {int(match[1]) + 1} ranks, the groups imply {degrees.world_size}"
-        raise WorkloadFault(1, mismatch, "correct the column comm_group_size, or the list")
     return degrees
+
+
+def _check_sections(sections: Sequence[_Section], degrees: Degrees) -> None:
+    """Raise `WorkloadFault` unless the sections and the ranks that they list fit the degrees."""
+    stage_ranks = degrees.tensor * degrees.data
+    if len(sections) > 1 and len(sections) != degrees.pipeline:
+        problem = f"has {len(sections)} pipeline stages, the groups imply {degrees.pipeline}"
+        raise WorkloadFault(sections[-1].line, problem, "keep the lines of one stage, or of all")
+    for index, section in enumerate(sections):
+        if match := _STAGE.search(section.label):
+            if len(sections) > 1 and int(match[1]) != index:
+                mismatch = f"begins stage {match[1]}, expected stage {index}"
+                raise WorkloadFault(section.line, mismatch, "order the stages")
+            if (listed_ranks := match[2].count("rank")) != stage_ranks:
+                mismatch = f"lists {listed_ranks} ranks of a stage, tp_group and dp_group imply {stage_ranks}"
+                raise WorkloadFault(section.line, mismatch, "correct the column comm_group_size")
+        if (match := _EVERYONE.search(section.label)) and int(match[1]) + 1 != degrees.world_size:
+            mismatch = f"lists {int(match[1]) + 1} ranks, the groups imply {degrees.world_size}"
+            raise WorkloadFault(section.line, mismatch, "correct the column comm_group_size, or the list")
 
 
 def _group_name(role: GroupRole | None) -> str:
     return next((name for name, named_role in _ROLES.items() if named_role is role), "all")
 
 
-def _write(writer: RowWriter, rows: Sequence[_Row]) -> int:
-    """Add the rows one after another, as AICB runs them, and return the number of transfers left out."""
+def _write(writer: RowWriter, rows: Sequence[_Row], *, has_stages: bool) -> int:
+    """Add the rows one after another, as AICB runs them, and return the number of transfers left out: all, unless
+    every stage has its rows."""
     is_log = any(row.field("_elapsed_time") not in _UNKNOWN for row in rows if row.kind in _KINDS)
     last_node: int | None = None
     left_out = 0
     for row in rows:
-        if row.kind in _TRANSFERS:
+        if row.kind in _TRANSFERS and has_stages:
+            last_node = _transfer(writer, row, last_node)
+        elif row.kind in _TRANSFERS:
             left_out += 1
         elif row.kind == _COMPUTATION:
             last_node = _compute(writer, row, last_node, is_log)
@@ -252,6 +319,17 @@ def _write(writer: RowWriter, rows: Sequence[_Row]) -> int:
                 node.root = _root(writer.degrees, row, role, kind)
             last_node = node.node_id
     return left_out
+
+
+def _transfer(writer: RowWriter, row: _Row, at: int | None) -> int:
+    direction = row.field("additional")
+    offset = _DIRECTIONS.get((row.kind, direction))
+    if offset is None:
+        expected = ", ".join(name for kind, name in _DIRECTIONS if kind == row.kind)
+        raise WorkloadFault(row.line, f"additional of {row.kind} is {quoted(direction)}, expected {expected}")
+    size = whole_number(row.field("msg_size"), row.line, "msg_size", MAX_BYTES)
+    name = f"{row.field('stage')}.{direction}"
+    return writer.transfer(name, at, offset, size, row.line, is_send=row.kind == "isend")
 
 
 def _root(degrees: Degrees | None, row: _Row, role: GroupRole | None, kind: CollectiveKind) -> int:

@@ -1,8 +1,8 @@
 """Reads a workload file of AICB or SimAI into the ranks of a job. The form is recognised by the first lines, never by
 the name.
 
-All ranks run the same nodes, so they share their columns and differ only in number and groups, and in the peers of
-transfers between pipeline stages.
+All ranks, or those of a pipeline stage, run the same nodes, so they share their columns and differ only in number and
+groups, and in the peers of transfers between pipeline stages.
 """
 
 from __future__ import annotations
@@ -84,13 +84,16 @@ def read_workload(content: bytes) -> Workload:
 
 def ranks_of(workload: Workload, where: str) -> tuple[RankTrace, ...]:
     """Return the ranks of a workload; a single one if the workload does not state their number."""
-    template = rank_trace(workload.rows, 0, where, workload.schema, None)
-    if workload.degrees is None:
-        return (template,)
-    groups_of_ranks = workload.degrees.groups(workload.roles)
-    stages = _stages(template, workload.degrees)
+    degrees = workload.degrees
+    programs = workload.stages or (workload.rows,)
+    templates = [rank_trace(rows, 0, where, workload.schema, None) for rows in programs]
+    if degrees is None:
+        return (templates[0],)
+    stages = [_stages(template, degrees) for template in templates]
+    stage_ranks = degrees.tensor * degrees.data
     return tuple(
-        replace(stages(rank), rank=rank, groups=groups or None) for rank, groups in enumerate(groups_of_ranks)
+        replace(stages[rank // stage_ranks % len(stages)](rank), rank=rank, groups=groups or None)
+        for rank, groups in enumerate(degrees.groups(workload.roles))
     )
 
 

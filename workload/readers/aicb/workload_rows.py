@@ -53,6 +53,8 @@ class Workload:
     """None if the file does not state the number of ranks."""
     schema: str
     notes: tuple[Note, ...] = ()
+    stages: tuple[tuple[NodeRow, ...], ...] = ()
+    """The nodes of each pipeline stage, if they differ; (): every rank runs `rows`."""
 
 
 @dataclass(slots=True)

@@ -25,7 +25,9 @@ from etloop.workload.readers.node_rows import NodeRow, rank_trace
 from etloop.workload.readers.production.communicator_calls import collective_of
 from etloop.workload.readers.production.facts import FileFacts
 from etloop.workload.readers.production.text_files import FileFault, quote
+from etloop.workload.readers.pytorch.kernel_table import looks_communicating, shipped_table
 from etloop.workload.readers.stores import file_pieces, unreadable
+from etloop.workload.readers.waiting_kernels import cut_waits
 from etloop.workload.trace.trace import CollectiveKind, LeftOut, NodeKind, RankTrace, Trace
 from etloop.workload.trace.trace_names import shown
 
@@ -46,6 +48,17 @@ _ITEM_BYTES: Final = {
     "int128": 16,
 }
 _MOST_EVENTS: Final = 1 << 22
+_LOST: Final = (
+    (
+        "operations of HCCL state no bytes or peers",
+        "record with profiler_level Level1 or higher; sends and receives state no peer",
+    ),
+    (
+        "operations communicate inside a kernel of the device, and their bytes are not recorded",
+        "they take their recorded time; run the job without fused communication to record it apart",
+    ),
+)
+"""The loss and its remedy, in the order of `_read_rank`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +89,38 @@ def read_ascend(source: Path, files: Sequence[Path], facts: FileFacts) -> Trace:
         except JsonFault as fault:
             raise FileFault(0, f"{path.name}: {fault.place}: {fault.what}") from None
         ranks.append(rank_read)
-        if lost:
-            names = ", ".join(f"{count} {shown(name[:48])}" for name, count in lost.most_common(6))
-            problem = f"{lost.total()} operations of HCCL state no bytes or peers: {names}"
-            remedy = "record with profiler_level Level1 or higher; sends and receives state no peer"
-            left_out.append(LeftOut(Problem(shown(str(path)), problem, remedy), lost.total()))
-    return Trace(str(source), tuple(ranks), None, (), tuple(left_out))
+        left_out += [
+            _left_out(path, names, problem, remedy)
+            for names, (problem, remedy) in zip(lost, _LOST, strict=True)
+            if names
+        ]
+    complete_ranks, waits = cut_waits(ranks, shipped_table())
+    return Trace(str(source), complete_ranks, None, _remarks(source, ranks), (*left_out, *waits))
 
 
-def _read_rank(path: Path, rank: int, rank_count: int) -> tuple[RankTrace, Counter[str]]:
+def _remarks(source: Path, ranks: Sequence[RankTrace]) -> tuple[Problem, ...]:
+    """Return a remark on the all-to-alls whose splits are not recorded."""
+    uneven = sum(
+        "alltoallv" in rank.name(node).lower()
+        for rank in ranks
+        for node in (rank.comm.type == CollectiveKind.ALL_TO_ALL).nonzero()[0].tolist()
+    )
+    if not uneven:
+        return ()
+    problem = f"{uneven} all-to-alls (alltoallv) state no split sizes: their buffers are split evenly"
+    remedy = "draw splits where they matter: a schedule file of the scenario (docs/schedules.md)"
+    return (Problem(shown(str(source)), problem, remedy),)
+
+
+def _left_out(path: Path, names: Counter[str], problem: str, remedy: str) -> LeftOut:
+    listed_names = ", ".join(f"{count} {shown(name[:48])}" for name, count in names.most_common(6))
+    return LeftOut(
+        Problem(shown(str(path)), f"{names.total()} {problem}: {listed_names}", remedy), names.total()
+    )
+
+
+def _read_rank(path: Path, rank: int, rank_count: int) -> tuple[RankTrace, tuple[Counter[str], Counter[str]]]:
+    """Return a rank and its lost operations by name: of HCCL, and fused ones."""
     processes: dict[object, str] = {}
     events: list[_Event] = []
     for values, offset in _items(path):
@@ -97,7 +133,7 @@ def _read_rank(path: Path, rank: int, rank_count: int) -> tuple[RankTrace, Count
             events.append(_event(values, offset))
             if len(events) > _MOST_EVENTS:
                 raise FileFault(0, f"has more than {_MOST_EVENTS} events", "record fewer steps")
-    lost: Counter[str] = Counter()
+    lost: tuple[Counter[str], Counter[str]] = Counter(), Counter()
     rows: list[NodeRow] = []
     groups = {
         match["group"] or ""
@@ -110,10 +146,12 @@ def _read_rank(path: Path, rank: int, rank_count: int) -> tuple[RankTrace, Count
         if _is_communication(process) and (match := _COLLECTIVE.fullmatch(event.name)):
             row = _collective(event, match, rank_count, len(groups) > 1)
             if row is None:
-                lost[event.name] += 1
+                lost[0][event.name] += 1
                 row = NodeRow(0, event.name, NodeKind.COMP)
         elif process.startswith("Ascend Hardware") and not _is_part(event.name):
             row = NodeRow(0, event.name, NodeKind.COMP)
+            if looks_communicating(event.name):
+                lost[1][event.name] += 1
         else:
             continue
         row.node_id, row.offset, row.is_cpu_op = len(rows), event.offset, 0

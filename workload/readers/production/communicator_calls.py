@@ -1,8 +1,9 @@
 """Turns the calls that processes made on their communicators into a job: for logs that record calls, not a program.
 
 Decides global ranks (those of a communicator that all processes share, else host and process id), the groups, the
-bytes that a rank puts in from the size that NCCL reports, and the order of calls across communicators. Calls of one
-communicator follow their numbers. Pure.
+bytes that a rank puts in from the size that NCCL reports, and the order of calls. Collectives of one communicator, and
+messages of one direction to one peer, follow their numbers. Across communicators times decide; without times calls run
+one after another, and the sends and receives of one group at once. Pure.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.workload.readers.production.job_rows import CollectivePart, empty_job, trace_of
+from etloop.workload.readers.production.job_rows import CollectivePart, JobRows, empty_job, trace_of
 from etloop.workload.readers.production.text_files import FileFault, Note
 from etloop.workload.trace.trace import CollectiveKind, Trace
 
@@ -25,6 +26,7 @@ _KINDS: Final = {
     "broadcast": CollectiveKind.BROADCAST,
     "reduce": CollectiveKind.REDUCE,
     "alltoall": CollectiveKind.ALL_TO_ALL,
+    "all2all": CollectiveKind.ALL_TO_ALL,
     "gather": CollectiveKind.GATHER,
     "scatter": CollectiveKind.SCATTER,
 }
@@ -36,10 +38,12 @@ RECV: Final = "recv"
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process of the job."""
+    """A process of the job, or one GPU of it: a rank."""
 
     host: str
     pid: int
+    device: int = 0
+    """GPU, for a process that has several, which are ranks each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,8 @@ class Call:
     peer: int = -1
     """Peer of a send or receive, as rank in the communicator."""
     root: int | None = None
+    group: int = -1
+    """Number of the group (ncclGroupStart) of a send or receive on its communicator; -1: unknown."""
     start_us: int | None = None
     duration_us: int = 0
     line: int = 0
@@ -99,41 +105,81 @@ def job_of_calls(log: CallLog, source: Path, schema: str) -> Trace:
     job = empty_job(len(order))
     job.groups = groups
     gaps_us = _gaps_us(log, order)
+    own = 0
     for rank, process in enumerate(order):
-        last_of: dict[str, int] = {}
-        ends: list[tuple[int, int]] = []
-        last = 0
+        program = _Program(job, rank, groups, gaps_us)
         for call in _program(log.calls[process]):
-            members = groups[call.communicator]
-            after = [last_of[call.communicator]] if call.communicator in last_of else []
-            if call.start_us is None:
-                after = [last] if last else []
+            if call.peer == call.rank and call.is_p2p:
+                own += 1
             else:
-                ended = [(end, node) for end, node in ends if end <= call.start_us]
-                if ended:
-                    before = max(ended)[1]
-                    gap_us = gaps_us.get(_key(call), 0)
-                    after.append(job.compute(rank, "gap", gap_us * 1000, (before,)) if gap_us else before)
-            name = f"{call.function} {call.communicator} {call.number}"
-            if call.is_p2p:
-                peer = members[call.peer]
-                add = job.send if call.function == SEND else job.recv
-                last = add(rank, peer, name, call.size_bytes, 0, after, call.line)
-            else:
-                kind = collective_of(call.function)
-                assert kind is not None
-                factor = call.members if kind in _TIMES_MEMBERS else 1
-                part = CollectivePart(kind, call.size_bytes * factor, call.communicator, call.root)
-                last = job.collective(rank, name, part, after, call.line)
-            last_of[call.communicator] = last
-            if call.start_us is not None:
-                ends = [*ends[-63:], (call.start_us + call.duration_us, last)]
+                program.add(call)
+    if own:
+        problem = f"{own} sends and receives are of a rank with itself"
+        log.notes.append(Note(problem, "they cross no network, and are left out"))
     return trace_of(job, source, schema, log.notes)
+
+
+@dataclass(slots=True)
+class _Program:
+    """The nodes of one rank while they are made."""
+
+    job: JobRows
+    rank: int
+    groups: dict[str, tuple[int, ...]]
+    gaps_us: dict[tuple[str, bool, int], int]
+    last_of: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    """The last collective of a communicator, or message of one direction to one peer."""
+    ends: list[tuple[int, int]] = field(default_factory=list)
+    """End in us and node of the last calls with times."""
+    frontier: list[int] = field(default_factory=list)
+    """Nodes that the next call without time waits for."""
+    before_group: list[int] = field(default_factory=list)
+    """Nodes that the calls of the current group of sends and receives wait for."""
+    group: tuple[str, int] | None = None
+
+    def add(self, call: Call) -> None:
+        """Add a call."""
+        key = (call.communicator, call.function, call.peer) if call.is_p2p else (call.communicator, "", -1)
+        after = [self.last_of[key]] if key in self.last_of else []
+        if call.start_us is None:
+            after += self._after_untimed(call)
+            node = self._node(call, after)
+            self.frontier.append(node)
+        else:
+            ended = [(end, node) for end, node in self.ends if end <= call.start_us]
+            if ended:
+                before = max(ended)[1]
+                gap_us = self.gaps_us.get(_key(call), 0)
+                after.append(
+                    self.job.compute(self.rank, "gap", gap_us * 1000, (before,)) if gap_us else before
+                )
+            node = self._node(call, after)
+            self.ends = [*self.ends[-63:], (call.start_us + call.duration_us, node)]
+        self.last_of[key] = node
+
+    def _after_untimed(self, call: Call) -> list[int]:
+        """Return what a call without time waits for: the calls before it, but not those of its own group."""
+        group = (call.communicator, call.group) if call.is_p2p else None
+        if group is None or group != self.group:
+            self.before_group, self.frontier, self.group = self.frontier, [], group
+        return self.before_group
+
+    def _node(self, call: Call, after: Sequence[int]) -> int:
+        name = f"{call.function} {call.communicator} {call.number}"
+        if call.is_p2p:
+            peer = self.groups[call.communicator][call.peer]
+            add = self.job.send if call.function == SEND else self.job.recv
+            return add(self.rank, peer, name, call.size_bytes, 0, after, call.line)
+        kind = collective_of(call.function)
+        assert kind is not None
+        factor = call.members if kind in _TIMES_MEMBERS else 1
+        part = CollectivePart(kind, call.size_bytes * factor, call.communicator, call.root)
+        return self.job.collective(self.rank, name, part, after, call.line)
 
 
 def _global_order(log: CallLog) -> list[Process]:
     """Return the processes by global rank."""
-    processes = sorted(log.calls, key=lambda process: (process.host, process.pid))
+    processes = sorted(log.calls, key=lambda process: (process.host, process.pid, process.device))
     for process in processes:
         for call in log.calls[process]:
             if call.members == len(processes):

@@ -1,26 +1,33 @@
 """Reads workloads of DLIO and MLPerf Storage (YAML): checkpoints by formula, and data loading with its compute.
 
 The file states neither the number of ranks nor the storage endpoints (`FileFacts`); servers are the ranks after those
-of the job, and files are placed on them in turn. A checkpoint write goes from a rank to its servers, a read comes
-back; all ranks wait for each other after each. A step loads a batch, at most `prefetch_size` ahead, and computes.
+of the job, and files are placed on them in turn. A checkpoint write goes from a rank to its servers, a read comes back.
+A step loads a batch, at most `prefetch_size` ahead, computes, and ends in a barrier; evaluation has no barrier. Training
+writes checkpoints after epochs or steps; without training all ranks pause, meet, and write or read.
 
-Ranks: tensor parallel first, then stages, then data. Format and formulas: argonne-lcf/dlio_benchmark
-(checkpointing/base_checkpointing.py, utils/config.py), as of MLPerf Storage 2.0.
+Format: argonne-lcf/dlio_benchmark (main.py, utils/config.py). An epoch has the batches of all its samples, the last one
+whole, as in MLPerf Storage 2.0.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import field
+from fractions import Fraction
+from math import prod
 from pathlib import Path
 from typing import Any, Final
 
 from etloop.contract.base.late_dataclass import dataclass
+from etloop.workload.readers.production.dlio_model import Model, model_of
 from etloop.workload.readers.production.facts import FileFacts
-from etloop.workload.readers.production.job_rows import JobRows, empty_job, trace_of
+from etloop.workload.readers.production.job_rows import MAX_NODES, JobRows, empty_job, trace_of
 from etloop.workload.readers.production.text_files import FileFault, Note, head_lines, quote
 from etloop.workload.readers.production.yaml_files import (
     flag_of,
+    list_of,
+    number_of,
     seconds_ns,
     section_of,
     string_of,
@@ -29,75 +36,122 @@ from etloop.workload.readers.production.yaml_files import (
 )
 from etloop.workload.trace.trace import Trace
 
-_ITEM_BYTES: Final = {
-    "fp8": 1, "int8": 1, "uint8": 1, "fp16": 2, "bf16": 2, "float16": 2, "bfloat16": 2, "fp32": 4, "float32": 4, "fp64": 8,
-}  # fmt: skip
-_SECTIONS: Final = frozenset("model framework workflow dataset reader train checkpoint metric output storage profiling "
-                             "evaluation".split())  # fmt: skip
+_SECTIONS: Final = frozenset("model framework workflow dataset data_reader reader train checkpoint metric output storage "
+                             "profiling evaluation".split())  # fmt: skip
 _DEFAULT_PREFETCH: Final = 2
+_MOST_RECORD_BYTES: Final = 1 << 44
+_MOST_FILE_BYTES: Final = 1 << 50
+_ELEMENT_BYTES: Final = {
+    "int8": 1, "uint8": 1, "float16": 2, "int16": 2, "uint16": 2, "float32": 4, "int32": 4, "uint32": 4, "float64": 8,
+    "int64": 8, "uint64": 8,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
-    """The numbers of a transformer that its checkpoint follows from."""
+class _Loader:
+    """Loading of one data set: the steps of an epoch, with their bytes on each rank and their compute."""
 
-    layers: int
-    hidden: int
-    vocabulary: int
-    feed_forward: int
-    heads: int
-    kv_heads: int
-    tensor: int
-    pipeline: int
-    zero_stage: int
-    model_item_bytes: int
-    optimizer_item_bytes: int
+    name: str
+    steps: int
+    batch_bytes: int
+    compute_ns: int
+    is_synchronous: bool
+    """Whether a barrier ends each step."""
 
-    @property
-    def _norms(self) -> int:
-        """Return the parameters of a layer's norms, which tensor parallelism does not split."""
-        return 2 * self.hidden
 
-    @property
-    def _split(self) -> int:
-        """Return the parameters of a layer that tensor parallelism splits."""
-        hidden, kv = self.hidden, self.hidden // self.heads * self.kv_heads
-        return hidden * (hidden + 2 * kv) + hidden**2 + 3 * self.feed_forward * hidden
+@dataclass(frozen=True, slots=True)
+class _Saves:
+    """When training writes a checkpoint."""
 
-    @property
-    def parameters(self) -> int:
-        """Return the parameters of the model."""
-        layer = self._norms + self._split
-        return 2 * self.vocabulary * self.hidden + self.layers * layer + self.hidden
+    files: tuple[tuple[int, str, int], ...]
+    """(rank, name, bytes) of each file of a checkpoint."""
+    first_epoch: int
+    epochs: int
+    steps: int
+    """Steps between checkpoints; below 0: after epochs."""
 
-    def stage_bytes(self, stage: int) -> int:
-        """Return the bytes of model states of one tensor-parallel rank of a stage."""
-        layers = self.layers // self.pipeline + (stage < self.layers % self.pipeline)
-        embedding = self.vocabulary * self.hidden // self.tensor
-        count = layers * (self._split // self.tensor + self._norms)
-        if stage == 0:
-            count += embedding
-        if stage == self.pipeline - 1:
-            count += embedding + self.hidden
-        return count * self.model_item_bytes
+    def after_step(self, step: int) -> bool:
+        """Decide whether a step of an epoch, counted from 1, ends in a checkpoint."""
+        return self.steps > 0 and step % self.steps == 0
 
-    def bytes_of(self, rank: int, ranks: int) -> tuple[int, int]:
-        """Return the bytes of model and optimizer states that a rank writes."""
-        data = ranks // (self.tensor * self.pipeline)
-        stage, replica = rank // self.tensor % self.pipeline, rank // (self.tensor * self.pipeline)
-        if self.zero_stage == 3:
-            model_bytes = self.stage_bytes(stage) // data
-        else:
-            model_bytes = self.stage_bytes(stage) if replica == 0 else 0
-        writers = self.tensor * self.pipeline * (data if self.zero_stage else 1)
-        optimizer = (3 * (self.parameters // writers) + 15 * self.hidden) * self.optimizer_item_bytes
-        return model_bytes, optimizer if self.zero_stage or replica == 0 else 0
+    def after_epoch(self, epoch: int) -> bool:
+        """Decide whether an epoch, counted from 1, ends in a checkpoint."""
+        if self.steps >= 0 or epoch < self.first_epoch:
+            return False
+        return epoch == self.first_epoch if self.epochs < 1 else (epoch - self.first_epoch) % self.epochs == 0
+
+
+@dataclass(slots=True)
+class _Run:
+    """The nodes of all ranks while they are made."""
+
+    job: JobRows
+    ranks: int
+    servers: int
+    ahead: int = 1
+    gate: list[tuple[int, ...]] = field(default_factory=list)
+    """Nodes that the next step of each rank waits for."""
+    computed: list[list[int]] = field(default_factory=list)
+    """Computations of each rank in this epoch."""
+    epoch_begin: list[tuple[int, ...]] = field(default_factory=list)
+    """Nodes that the first loads of this epoch wait for."""
+    checkpoints: int = 0
+
+    def load_epoch(self, loader: _Loader, epoch: int, saves: _Saves | None) -> None:
+        """Add the steps of an epoch. A loader prefetches within its epoch."""
+        self.computed, self.epoch_begin = [[] for _ in range(self.ranks)], self.gate
+        for step in range(loader.steps):
+            ends = [self._step(loader, epoch, step, rank) for rank in range(self.ranks)]
+            if loader.is_synchronous and self.ranks > 1:
+                label = f"epoch {epoch} {loader.name} step {step}: barrier"
+                barrier = self.job.barrier(label, {rank: (node,) for rank, node in enumerate(ends)})
+                ends = [barrier[rank] for rank in range(self.ranks)]
+            self.gate = [(node,) for node in ends]
+            if saves is not None and saves.after_step(step + 1):
+                self.save(saves.files, is_write=True)
+        if saves is not None and saves.after_epoch(epoch):
+            self.save(saves.files, is_write=True)
+
+    def _step(self, loader: _Loader, epoch: int, step: int, rank: int) -> int:
+        own = self.computed[rank]
+        begin = self.epoch_begin[rank] if step < self.ahead else (own[step - self.ahead],)
+        server = self.ranks + (step * self.ranks + rank) % self.servers
+        label = f"epoch {epoch} {loader.name} step {step}"
+        _, loaded = self.job.transfer(server, rank, f"{label} batch", loader.batch_bytes, dst_after=begin)
+        own.append(self.job.compute(rank, label, loader.compute_ns, (loaded, *self.gate[rank])))
+        return own[-1]
+
+    def save(self, files: Sequence[tuple[int, str, int]], *, is_write: bool) -> None:
+        """Add the writes or reads of one checkpoint; each rank goes on when its own have ended."""
+        label = f"checkpoint {self.checkpoints} {'write' if is_write else 'read'}"
+        self.checkpoints += 1
+        ends: list[list[int]] = [[] for _ in range(self.ranks)]
+        for index, (rank, part, size) in enumerate(files):
+            server = self.ranks + index % self.servers
+            name = f"{label}: {part} states of rank {rank}"
+            if is_write:
+                node, _ = self.job.transfer(rank, server, name, size, src_after=self.gate[rank])
+            else:
+                _, node = self.job.transfer(server, rank, name, size, dst_after=self.gate[rank])
+            ends[rank].append(node)
+        self.gate = [tuple(nodes) or self.gate[rank] for rank, nodes in enumerate(ends)]
+
+    def meet(self, label: str, pause_ns: int) -> None:
+        """Let all ranks pause, then wait for each other."""
+        if pause_ns:
+            self.gate = [
+                (self.job.compute(rank, f"{label}: pause", pause_ns, self.gate[rank]),)
+                for rank in range(self.ranks)
+            ]
+        if self.ranks > 1 and any(self.gate):
+            barrier = self.job.barrier(f"{label}: barrier", dict(enumerate(self.gate)))
+            self.gate = [(barrier[rank],) for rank in range(self.ranks)]
 
 
 def begins(head: bytes) -> bool:
     """Decide whether a YAML file has the sections of DLIO at its top."""
     keys = {match[1] for line in head_lines(head) if (match := re.match(r"([a-z_]+)\s*:", line))}
-    return "workflow" in keys and bool(keys & {"model", "dataset", "reader", "checkpoint"})
+    return "workflow" in keys and bool(keys & {"model", "dataset", "reader", "data_reader", "checkpoint"})
 
 
 def read_dlio(source: Path, files: Sequence[Path], facts: FileFacts) -> Trace:
@@ -106,145 +160,141 @@ def read_dlio(source: Path, files: Sequence[Path], facts: FileFacts) -> Trace:
     if unknown := sorted(document.keys() - _SECTIONS):
         raise FileFault(0, f"has the section {quote(unknown[0])}, which is not supported", "remove it")
     if facts.ranks is None:
-        raise FileFault(
-            0, "does not state the number of ranks", "state workload.ranks (--ranks), as given to mpirun"
-        )
+        problem = "does not state the number of ranks"
+        raise FileFault(0, problem, "state workload.ranks (--ranks), as given to mpirun")
     workflow = section_of(document, "workflow")
     trains, saves = flag_of(workflow, "train", True), flag_of(workflow, "checkpoint", False)
-    if trains == saves:
-        workflow_words = (
-            "trains and writes checkpoints" if trains else "neither trains nor writes checkpoints"
-        )
-        raise FileFault(
-            0,
-            f"{workflow_words}, which is not supported together",
-            "set one of workflow.train and workflow.checkpoint",
-        )
+    if not trains and not saves:
+        problem = "neither trains nor writes checkpoints"
+        raise FileFault(0, problem, "set workflow.train or workflow.checkpoint to True")
     job = empty_job(facts.ranks + facts.servers)
-    notes = [
-        Note(
-            f"ranks {facts.ranks} to {facts.ranks + facts.servers - 1} are storage",
-            "files are placed on them in turn",
+    run = _Run(job, facts.ranks, facts.servers, gate=[()] * facts.ranks)
+    storage = f"ranks {facts.ranks} to {facts.ranks + facts.servers - 1} are storage"
+    notes = [Note(storage, "files are placed on them in turn")]
+    if flag_of(workflow, "generate_data", False):
+        notes.append(
+            Note("generates its data first", "that is left out: the job begins with the data in place")
         )
-    ]
-    if saves:
-        _add_checkpoints(job, document, facts.ranks, facts.servers)
-    else:
-        _add_training(job, document, facts.ranks, facts.servers, notes)
+    model = model_of(document, facts.ranks) if saves else None
+    if trains:
+        _add_training(run, document, model, notes)
+    elif model is not None:
+        _add_checkpoints(run, document, _files(model, facts.ranks))
     return trace_of(job, source, "DLIO", notes)
 
 
-def model_of(document: dict[str, Any], ranks: int) -> Model:
-    """Return the model of a workload. Raises `FileFault`."""
-    model = section_of(document, "model")
-    shape, degrees = section_of(model, "transformer"), section_of(model, "parallelism")
-    if not shape:
-        problem = "has no model.transformer; checkpoints of stated layer sizes are not supported"
-        raise FileFault(0, problem, "state vocab_size, hidden_size, ffn_hidden_size and heads")
-    heads = whole_of(shape, "num_attention_heads", 32, 1)
-    result = Model(
-        layers=whole_of(model, "num_layers", None, 1),
-        hidden=whole_of(shape, "hidden_size", None, 1),
-        vocabulary=whole_of(shape, "vocab_size", None, 1),
-        feed_forward=whole_of(shape, "ffn_hidden_size", None, 1),
-        heads=heads,
-        kv_heads=whole_of(shape, "num_kv_heads", heads, 1),
-        tensor=whole_of(degrees, "tensor", 1, 1),
-        pipeline=whole_of(degrees, "pipeline", 1, 1),
-        zero_stage=whole_of(degrees, "zero_stage", 0),
-        model_item_bytes=_item_bytes(model, "model_datatype", "fp16"),
-        optimizer_item_bytes=_item_bytes(model, "optimizer_datatype", "fp32"),
-    )
-    group = result.tensor * result.pipeline
-    if ranks % group or result.zero_stage > 3 or result.pipeline > result.layers:
-        problem = (
-            f"has tensor {result.tensor}, pipeline {result.pipeline} and zero_stage {result.zero_stage} on {ranks} ranks, "
-            f"expected a multiple of {group} ranks, at most {result.layers} stages and zero_stage 0 to 3"
-        )
-        raise FileFault(0, problem, "state a number of ranks that the degrees divide")
-    return result
+def _files(model: Model, ranks: int) -> tuple[tuple[int, str, int], ...]:
+    files = tuple((rank, name, size) for rank in range(ranks) for name, size in model.files_of(rank, ranks))
+    for _, name, size in files:
+        _check_bytes(size, f"a file of {name} states")
+    return files
 
 
-def _item_bytes(model: dict[str, Any], key: str, default: str) -> int:
-    name = string_of(model, key, default)
-    if name not in _ITEM_BYTES:
-        raise FileFault(0, f"model.{key} is {quote(name)}", f"write one of {', '.join(_ITEM_BYTES)}")
-    return _ITEM_BYTES[name]
+def _check_bytes(size: int, file: str) -> None:
+    if size > _MOST_FILE_BYTES:
+        raise FileFault(0, f"{file} has {size} bytes", f"state at most {_MOST_FILE_BYTES}")
 
 
-def _add_checkpoints(job: JobRows, document: dict[str, Any], ranks: int, servers: int) -> None:
-    model, settings = model_of(document, ranks), section_of(document, "checkpoint")
-    files = [
-        (rank, name, size)
-        for rank in range(ranks)
-        for name, size in zip(("model", "optimizer"), model.bytes_of(rank, ranks), strict=True)
-        if size
-    ]
+def _add_checkpoints(run: _Run, document: dict[str, Any], files: Sequence[tuple[int, str, int]]) -> None:
+    settings = section_of(document, "checkpoint")
     writes, reads = (
-        whole_of(settings, "num_checkpoints_write", 10),
-        whole_of(settings, "num_checkpoints_read", 10),
+        max(0, whole_of(settings, f"num_checkpoints_{verb}", 0, -1)) for verb in ("write", "read")
     )
-    pause_ns = seconds_ns(settings, "time_between_checkpoints")
-    ends: list[list[int]] = [[] for _ in range(ranks)]
+    if not writes + reads:
+        remedy = "state checkpoint.num_checkpoints_write or num_checkpoints_read"
+        raise FileFault(0, "writes and reads no checkpoint", remedy)
+    pause_ns = seconds_ns(settings, "time_between_checkpoints", is_negative_unset=True)
+    _check_size((writes + reads) * (2 * len(files) + 2 * run.ranks), "state fewer checkpoints")
     for number in range(writes + reads):
-        is_write = number < writes
-        label = f"checkpoint {number if is_write else number - writes} {'write' if is_write else 'read'}"
-        if number:
-            ends = [[node] for node in job.barrier(f"{label}: barrier", ends)]
-            if pause_ns:
-                ends = [
-                    [job.compute(rank, f"{label}: pause", pause_ns, nodes)] for rank, nodes in enumerate(ends)
-                ]
-        begin = [tuple(nodes) for nodes in ends]
-        ends = [list(nodes) for nodes in ends]
-        for index, (rank, part, size) in enumerate(files):
-            server = ranks + index % servers
-            name = f"{label}: {part} states of rank {rank}"
-            if is_write:
-                node, _ = job.transfer(rank, server, name, size, src_after=begin[rank])
-            else:
-                _, node = job.transfer(server, rank, name, size, dst_after=begin[rank])
-            ends[rank].append(node)
+        run.meet(f"checkpoint {number}", pause_ns)
+        run.save(files, is_write=number < writes)
 
 
-def _add_training(
-    job: JobRows, document: dict[str, Any], ranks: int, servers: int, notes: list[Note]
-) -> None:
-    dataset, reader, train = (section_of(document, key) for key in ("dataset", "reader", "train"))
-    record = whole_of(dataset, "record_length_bytes", whole_of(dataset, "record_length", 65_536, 1), 1)
+def _add_training(run: _Run, document: dict[str, Any], model: Model | None, notes: list[Note]) -> None:
+    dataset, train = section_of(document, "dataset"), section_of(document, "train")
+    reader = section_of(document, "data_reader") or section_of(document, "reader")
+    settings, evaluation = section_of(document, "checkpoint"), section_of(document, "evaluation")
+    record = _record_bytes(dataset)
     if dataset.get("record_length_bytes_stdev") or dataset.get("record_length_stdev"):
         notes.append(Note("records differ in length", "every record has the mean length"))
-    files, in_file = (
-        whole_of(dataset, "num_files_train", None, 1),
-        whole_of(dataset, "num_samples_per_file", 1, 1),
-    )
+    for section, key in ((train, "computation_time"), (evaluation, "eval_time")):
+        if section.get(f"{key}_stdev") or (isinstance(section.get(key), dict) and section[key].get("stdev")):
+            notes.append(Note(f"{key} differs from step to step", "every step takes the mean"))
+    run.ahead = whole_of(reader, "prefetch_size", _DEFAULT_PREFETCH, 1)
+    in_file = whole_of(dataset, "num_samples_per_file", 1, 1)
+
+    def loader(name: str, files: int, batch: int, compute_ns: int) -> _Loader:
+        samples, step = files * in_file, batch * run.ranks
+        steps = -(-samples // step)
+        if missing := steps * step - samples:
+            problem = f"the last {name} step of an epoch lacks {missing} samples"
+            notes.append(Note(problem, "it is loaded whole"))
+        batch_bytes = int(batch * record)
+        _check_bytes(batch_bytes, f"a batch of {name}")
+        return _Loader(name, steps, batch_bytes, compute_ns, name == "train")
+
+    files = whole_of(dataset, "num_files_train", 8, 1)
     batch = whole_of(reader, "batch_size", 1, 1)
-    ahead = whole_of(reader, "prefetch_size", _DEFAULT_PREFETCH, 1)
-    epochs, compute_ns = whole_of(train, "epochs", 1, 1), _compute_ns(train)
-    steps = -(-files * in_file // (batch * ranks))
-    if most := whole_of(train, "total_training_steps", 0):
-        steps = min(steps, most)
-    if dropped := steps * batch * ranks - files * in_file:
-        notes.append(Note(f"the last step of an epoch lacks {dropped} samples", "it is loaded whole"))
-    computed: list[list[int]] = [[] for _ in range(ranks)]
-    gate: list[tuple[int, ...]] = [() for _ in range(ranks)]
-    for step in range(epochs * steps):
-        ready = []
-        for rank in range(ranks):
-            slot = computed[rank][step - ahead : step - ahead + 1] if step >= ahead else []
-            server = ranks + (step * ranks + rank) % servers
-            name = f"step {step} batch"
-            _, loaded = job.transfer(server, rank, name, batch * record, dst_after=slot)
-            ready.append(job.compute(rank, f"step {step}", compute_ns, (loaded, *gate[rank])))
-            computed[rank].append(ready[-1])
-        if ranks > 1:
-            gate = [(node,) for node in job.barrier(f"step {step}: barrier", [(node,) for node in ready])]
-        else:
-            gate = [(node,) for node in ready]
+    training = loader("train", files, batch, _mean_ns(train, "computation_time"))
+    most = whole_of(train, "total_training_steps", -1, -1)
+    if 0 < most < training.steps:
+        training = _Loader(training.name, most, training.batch_bytes, training.compute_ns, True)
+    epochs = whole_of(train, "epochs", 1, 1)
+    evaluating = None
+    if flag_of(section_of(document, "workflow"), "evaluation", False):
+        eval_files, eval_batch = (
+            whole_of(dataset, "num_files_eval", 0),
+            whole_of(reader, "batch_size_eval", 1, 1),
+        )
+        evaluating = loader("evaluation", eval_files, eval_batch, _mean_ns(evaluation, "eval_time"))
+    first_evaluation = whole_of(evaluation, "eval_after_epoch", 1, 1)
+    between_evaluations = whole_of(evaluation, "epochs_between_evals", 1, 1)
+    saves = None if model is None else _saves(settings, _files(model, run.ranks))
+    steps = training.steps + (evaluating.steps if evaluating else 0)
+    _check_size(4 * run.ranks * epochs * steps, "state fewer train.epochs, or train.total_training_steps")
+    for epoch in range(1, epochs + 1):
+        run.load_epoch(training, epoch, saves)
+        is_due = epoch >= first_evaluation and (epoch - first_evaluation) % between_evaluations == 0
+        if evaluating is not None and is_due:
+            run.load_epoch(evaluating, epoch, None)
 
 
-def _compute_ns(train: dict[str, Any]) -> int:
-    value = train.get("computation_time")
-    if isinstance(value, dict):
-        return seconds_ns(value, "mean")
-    return seconds_ns(train, "computation_time")
+def _saves(settings: dict[str, Any], files: tuple[tuple[int, str, int], ...]) -> _Saves:
+    return _Saves(
+        files,
+        whole_of(settings, "checkpoint_after_epoch", 1, 1),
+        whole_of(settings, "epochs_between_checkpoints", 1),
+        whole_of(settings, "steps_between_checkpoints", -1, -1),
+    )
+
+
+def _record_bytes(dataset: dict[str, Any]) -> Fraction:
+    """Return the bytes of a record, which may be a mean with decimals."""
+    if dataset.get("record_dims"):
+        dims = [
+            whole_of({"record_dims": size}, "record_dims", None, 1)
+            for size in list_of(dataset, "record_dims", 16)
+        ]
+        kind = string_of(dataset, "record_element_type", "uint8")
+        if kind not in _ELEMENT_BYTES:
+            raise FileFault(
+                0, f"record_element_type is {quote(kind)}", f"write one of {', '.join(_ELEMENT_BYTES)}"
+            )
+        record = Fraction(prod(dims) * _ELEMENT_BYTES[kind])
+    else:
+        key = "record_length_bytes" if "record_length_bytes" in dataset else "record_length"
+        record = number_of(dataset, key, 65_536)
+    if not 1 <= record <= _MOST_RECORD_BYTES:
+        raise FileFault(0, f"a record has {float(record):g} bytes", f"state 1 to {_MOST_RECORD_BYTES}")
+    return record
+
+
+def _mean_ns(section: dict[str, Any], key: str) -> int:
+    value = section.get(key)
+    return seconds_ns(value, "mean") if isinstance(value, dict) else seconds_ns(section, key)
+
+
+def _check_size(nodes: int, remedy: str) -> None:
+    """Raise `FileFault` for a job over the limit of operations, before they are made."""
+    if nodes > MAX_NODES:
+        raise FileFault(0, f"describes about {nodes} operations, expected at most {MAX_NODES}", remedy)

@@ -38,7 +38,7 @@ _OPTIONS: Final = (
     r"(?:\s+tag\s+(?P<tag>-?[0-9]{1,10}))?(?:\s+cpu\s+(?P<cpu>[0-9]{1,3}))?(?:\s+nic\s+(?P<nic>[0-9]{1,3}))?"
 )
 _MESSAGE: Final = (
-    r"(?P<verb>send|recv)\s+(?P<size>[0-9]{1,19})b\s+(?:to|from)\s+(?P<peer>-?[0-9]{1,10})" + _OPTIONS
+    r"(?P<verb>send|recv)\s+(?P<size>[0-9]{1,19})\s*b\s+(?:to|from)\s+(?P<peer>-?[0-9]{1,10})" + _OPTIONS
 )
 _CALC: Final = r"calc\s+(?P<time>[0-9]{1,19})(?:\s+cpu\s+(?P<calc_cpu>[0-9]{1,3}))?"
 _OP: Final = re.compile(rf"(?:(?P<label>{_LABEL})\s*:\s*)?(?:{_MESSAGE}|{_CALC})")
@@ -192,6 +192,10 @@ def _parse(path: Path) -> tuple[int, list[_Op], int]:
                 raise FileFault(number, f"describes more than {MAX_NODES} operations", "give a part of it")
     if rank >= 0 or not ranks:
         raise FileFault(0, "ends inside a rank" if ranks else "has no num_ranks")
+    if len(seen) < ranks:
+        missing = next(number for number in range(ranks) if number not in seen)
+        problem = f"ends after {len(seen)} of {ranks} ranks: rank {missing} is missing"
+        raise FileFault(0, problem, "copy the file whole, or correct num_ranks")
     return ranks, ops, nics
 
 

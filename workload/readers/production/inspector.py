@@ -1,7 +1,8 @@
 """Reads the JSON lines of the NCCL Inspector and RCCL's port of it: one object per call, one file per process.
 
-Sizes are count * type size of the call. The files have no roots, tags, algorithms or overlap. A record's dump time is
-the end of its call where every record has its own; verbose records state their start.
+Sizes are count * type size of the call. The files have no roots, tags, algorithms or overlap. Verbose records state when
+the kernel of each channel began. The dump time of a record is the end of its call only where the calls of every
+communicator fit between the dump times of their predecessors: otherwise records were dumped together, and have no times.
 
 Format: NVIDIA/nccl:plugins/profiler/inspector, output v4.0.
 """
@@ -80,23 +81,35 @@ def _missing_numbers(calls: Sequence[Call]) -> int:
 def _read_file(path: Path, log: CallLog) -> int:
     """Add the records of a file to the log; return the number of calls that cannot be replayed."""
     unsupported = 0
-    dump_times: set[int] = set()
     own: list[tuple[Process, Call, int | None, int]] = []
     for number, line in lines_of(path):
         if not line.strip():
             continue
         process, call, start_us, dumped_us = _record(line, number)
-        dump_times.add(dumped_us)
         if call is None:
             unsupported += 1
         else:
             own.append((process, call, start_us, dumped_us))
-    # Records that were dumped at once have no time of their own.
-    is_stamped = len(dump_times) == len(own) + unsupported
+    is_stamped = _are_ends([(call, dumped_us) for _, call, _, dumped_us in own])
     for process, call, stated_us, dumped_us in own:
         derived_us = dumped_us - call.duration_us if is_stamped else None
         log.calls[process].append(replace(call, start_us=derived_us if stated_us is None else stated_us))
     return unsupported
+
+
+def _are_ends(records: Sequence[tuple[Call, int]]) -> bool:
+    """Decide whether dump times are the ends of calls: at least two follow each other on a communicator, and no call of a
+    communicator begins before the one before it has ended. Sends and receives count by peer."""
+    ends: dict[tuple[str, str, int], int] = {}
+    compared = 0
+    for call, dumped_us in sorted(records, key=lambda record: record[0].number):
+        key = call.communicator, call.function if call.is_p2p else "", call.peer
+        if key in ends:
+            compared += 1
+            if dumped_us - call.duration_us < ends[key]:
+                return False
+        ends[key] = dumped_us
+    return compared > 0
 
 
 def _record(line: str, number: int) -> tuple[Process, Call | None, int | None, int]:
@@ -119,10 +132,7 @@ def _record(line: str, number: int) -> tuple[Process, Call | None, int | None, i
     rank = _whole(header, "rank", number, members - 1)
     if function not in (SEND, RECV) and collective_of(function) is None:
         return process, None, None, dumped_us
-    stamps = performance.get("event_trace_ts")
-    start_us = None
-    if isinstance(stamps, dict) and f"{prefix}_start" in stamps:
-        start_us = _whole(stamps, f"{prefix}_start", number, _MAX_US)
+    start_us = _stated_start_us(performance, prefix, number)
     call = Call(
         communicator=_text(header, "id", number),
         rank=rank,
@@ -135,6 +145,31 @@ def _record(line: str, number: int) -> tuple[Process, Call | None, int | None, i
         line=number,
     )
     return process, call, start_us, dumped_us
+
+
+def _stated_start_us(performance: dict[str, Any], prefix: str, line: int) -> int | None:
+    """Return the time at which the first kernel of a verbose record began, else that of the call; None without stamps.
+    Stamps of 0 were not taken."""
+    if "event_trace_ts" not in performance:
+        return None
+    stamps = _object(performance, "event_trace_ts", line)
+    kernels = stamps.get("kernel_events", [])
+    if not isinstance(kernels, list):
+        raise FileFault(line, "kernel_events is not a list")
+    starts = [
+        _whole(kernel, key, line, _MAX_US)
+        for kernel in kernels
+        if isinstance(kernel, dict)
+        for key in ("kernel_start_ts", "kernel_start")
+        if key in kernel
+    ]
+    starts = [start for start in starts if start]
+    if starts:
+        return min(starts)
+    for key in (f"{prefix}_start_ts", f"{prefix}_start"):
+        if stamps.get(key):
+            return _whole(stamps, key, line, _MAX_US)
+    return None
 
 
 def _object(record: object, key: str, line: int) -> dict[str, Any]:

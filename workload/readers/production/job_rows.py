@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Final
@@ -41,6 +41,7 @@ class JobRows:
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
     count: int = 0
     _tags: dict[tuple[int, int], int] = field(default_factory=dict)
+    _barriers: dict[tuple[int, ...], str] = field(default_factory=dict)
 
     def compute(
         self, rank: int, name: str, duration_ns: int, after: Iterable[int] = (), offset: int = 0
@@ -117,14 +118,13 @@ class JobRows:
         self._tags[src, dst] = tag + 1
         return tag
 
-    def barrier(self, name: str, after: Sequence[Iterable[int]], offset: int = 0) -> list[int]:
-        """Add a barrier of the first `len(after)` ranks; return its id on each."""
-        group = f"barrier of {len(after)}"
-        self.groups[group] = tuple(range(len(after)))
-        return [
-            self.collective(rank, name, CollectivePart(CollectiveKind.BARRIER, 0, group), own_after, offset)
-            for rank, own_after in enumerate(after)
-        ]
+    def barrier(self, name: str, after: Mapping[int, Iterable[int]], offset: int = 0) -> dict[int, int]:
+        """Add a barrier of the ranks that `after` names; return its id on each."""
+        members = tuple(sorted(after))
+        group = self._barriers.setdefault(members, f"barrier {len(self._barriers)} of {len(members)}")
+        self.groups[group] = members
+        part = CollectivePart(CollectiveKind.BARRIER, 0, group)
+        return {rank: self.collective(rank, name, part, after[rank], offset) for rank in members}
 
     def _add(self, rank: int, name: str, kind: NodeKind, after: Iterable[int], offset: int) -> NodeRow:
         self.count += 1

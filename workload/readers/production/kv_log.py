@@ -14,6 +14,7 @@ import csv
 import re
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -51,6 +52,9 @@ def read_kv_log(source: Path, files: Sequence[Path], facts: FileFacts) -> Trace:
     """Return the job of the logs, one per rank. Raises `FileFault`."""
     remote = facts.remote_tiers or _DEFAULT_REMOTE
     rows_of = {path: list(_rows(path)) for path in files}
+    late = sum(row.time_ns < before.time_ns for rows in rows_of.values() for before, row in pairwise(rows))
+    for rows in rows_of.values():
+        rows.sort(key=lambda row: row.time_ns)
     tiers = sorted({row.tier for rows in rows_of.values() for row in rows} & set(remote))
     endpoint = {tier: len(files) + index for index, tier in enumerate(tiers)}
     job = empty_job(len(files) + len(tiers))
@@ -65,6 +69,10 @@ def read_kv_log(source: Path, files: Sequence[Path], facts: FileFacts) -> Trace:
         )
         problem = f"tiers 1 and 2 are taken to be remote: {words}"
         notes.append(Note(problem, "state workload.remote_tiers (--remote-tiers), such as [2]"))
+    if late:
+        notes.append(
+            Note(f"{late} rows are earlier than the row before", "rows are taken in the order of Timestamp")
+        )
     if unpaired:
         problem = (
             f"{unpaired} evictions have a read or a write alone: their bytes are not counted as a transfer"
@@ -76,7 +84,6 @@ def read_kv_log(source: Path, files: Sequence[Path], facts: FileFacts) -> Trace:
 def _rows(path: Path) -> Iterator[_Row]:
     lines = lines_of(path)
     next(lines, None)
-    last_ns = 0
     for number, line in lines:
         if not line.strip():
             continue
@@ -95,9 +102,6 @@ def _rows(path: Path) -> Iterator[_Row]:
         if operation not in ("Read", "Write"):
             raise FileFault(number, f"has the operation {quote(operation)}, expected Read or Write")
         time_ns = int(Decimal(stamp) * 10**9)
-        if time_ns < last_ns:
-            raise FileFault(number, "is earlier than the row before", "sort the rows by Timestamp")
-        last_ns = time_ns
         yield _Row(number, time_ns, operation == "Read", int(size), int(tier_match[1]), key, phase)
 
 

@@ -1,16 +1,17 @@
 """Reads the debug log of NCCL and RCCL: the calls that `NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,COLL` prints.
 
-A log has no times: the calls of a process run one after another. Lines of communicator set-up (INIT) join the
-processes; without them the communicators of different processes are joined by their order. The log of one process
-of a job that has only collectives of all ranks represents all of them.
+A log has no times: the calls of a rank run one after another, sends and receives of one group (equal `opCount`) at once.
+Lines of communicator set-up (INIT) join the processes, and distinguish the ranks of a process with several GPUs; without
+them the communicators of different processes are joined by their order. The log of one process of a job that has only
+collectives of all ranks represents all of them.
 
-Format: NVIDIA/nccl:src/enqueue.cc (opCount lines), src/init.cc (Init COMPLETE).
+Format: NVIDIA/nccl:src/enqueue.cc (opCount lines), src/init.cc (Init COMPLETE). RCCL adds the rank in the communicator.
 """
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import field, replace
 from pathlib import Path
@@ -39,21 +40,50 @@ _CALL: Final = re.compile(
     r".*? root (?P<root>-?[0-9]{1,9}) comm (?P<comm>0x[0-9a-f]{1,16}) \[nranks=(?P<ranks>[0-9]{1,8})\]"
 )
 _SET_UP: Final = re.compile(
-    r"comm (?P<comm>0x[0-9a-f]{1,16}) rank (?P<rank>[0-9]{1,8}) n[rR]anks (?P<ranks>[0-9]{1,8}) .*?"
-    r"(?:commId (?P<id>0x[0-9a-f]{1,16}) )?- Init (?:COMPLETE|START)"
+    r"comm (?P<comm>0x[0-9a-f]{1,16}) rank (?P<rank>[0-9]{1,8}) n[rR]anks (?P<ranks>[0-9]{1,8}) "
+    r"(?:cudaDev (?P<device>[0-9]{1,4}))?.*?(?:commId (?P<id>0x[0-9a-f]{1,16}) )?- Init (?:COMPLETE|START)"
 )
+_RCCL_RANK: Final = re.compile(r" globalrank ([0-9]{1,8})\b")
 _ITEM_BYTES: Final = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)
 """Bytes of an element by `ncclDataType_t`: int8, uint8, int32, uint32, int64, uint64, half, float, double, bfloat16,
 float8 e4m3 and e5m2 (NVIDIA/nccl:src/nccl.h.in)."""
 
 
-@dataclass(slots=True)
-class _Comm:
-    """A communicator as one process names it."""
+@dataclass(frozen=True, slots=True)
+class _SetUp:
+    """A communicator as a process logs its set-up."""
 
     id: str
+    """Name that all members log; "" if they log none."""
     rank: int
-    calls: list[Call] = field(default_factory=list)
+    device: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Logged:
+    """A call, with the communicator's address and set-up in its process."""
+
+    comm: str
+    set_up: _SetUp | None
+    rank: int
+    """Rank in the communicator, if the call states it; else -1."""
+    call: Call
+
+    @property
+    def content(self) -> tuple[object, ...]:
+        """Return what calls of all members of a communicator have in common."""
+        call = self.call
+        return call.function, call.size_bytes, call.root, call.number
+
+
+@dataclass(slots=True)
+class _Lines:
+    """The lines of all files that matter."""
+
+    set_up: dict[tuple[Process, str], _SetUp] = field(default_factory=dict)
+    calls: dict[Process, list[_Logged]] = field(default_factory=lambda: defaultdict(list))
+    others: Counter[str] = field(default_factory=Counter)
+    """Calls of functions that are not replayed, by name."""
 
 
 def begins(head: bytes) -> bool:
@@ -63,58 +93,52 @@ def begins(head: bytes) -> bool:
 
 def read_nccl_log(source: Path, files: Sequence[Path], facts: FileFacts) -> Trace:
     """Return the job of the log files. Raises `FileFault`."""
-    set_up: dict[tuple[Process, str], tuple[str, int]] = {}
-    calls: dict[Process, list[tuple[str, Call]]] = defaultdict(list)
-    unsupported = 0
+    lines = _Lines()
     for path in files:
         try:
-            unsupported += _read_file(path, set_up, calls)
+            _read_file(path, lines)
         except FileFault as fault:
             raise FileFault(fault.line, f"{path.name}: {fault.what}", fault.remedy) from None
-    if not calls:
+    if not lines.calls:
         problem = "has no call of a collective"
         raise FileFault(0, problem, "log with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,COLL")
     log = CallLog()
-    if unsupported:
-        problem = f"{unsupported} calls of other functions than collectives, send and receive"
-        log.notes.append(Note(problem, "they are left out", left_out=unsupported))
-    log.notes.append(
-        Note(
-            "a debug log has no times: calls run one after another without compute",
-            "a profiler records times",
-        )
-    )
-    _join(calls, set_up, log)
+    if others := lines.others:
+        names = ", ".join(f"{count} {name}" for name, count in others.most_common(6))
+        problem = f"{others.total()} calls of other functions than collectives, sends and receives: {names}"
+        log.notes.append(Note(problem, "they are left out", left_out=others.total()))
+    problem = "a debug log has no times: calls run one after another without compute"
+    log.notes.append(Note(problem, "a profiler records times"))
+    _join(_by_rank(lines.calls, log), log)
     return job_of_calls(log, source, "NCCL debug log")
 
 
-def _read_file(
-    path: Path,
-    set_up: dict[tuple[Process, str], tuple[str, int]],
-    calls: dict[Process, list[tuple[str, Call]]],
-) -> int:
-    unsupported = 0
+def _read_file(path: Path, lines: _Lines) -> None:
     for number, line in lines_of(path):
         prefix = _PREFIX.search(line)
         if prefix is None:
             continue
-        process = Process(prefix["host"], int(prefix["pid"]))
-        if match := _SET_UP.search(prefix["text"]):
-            set_up[process, match["comm"]] = (match["id"] or "", int(match["rank"]))
-        elif match := _CALL.search(prefix["text"]):
+        process, text = Process(prefix["host"], int(prefix["pid"])), prefix["text"]
+        if match := _SET_UP.search(text):
+            device = int(match["device"] or 0)
+            lines.set_up[process, match["comm"]] = _SetUp(match["id"] or "", int(match["rank"]), device)
+        elif match := _CALL.search(text):
             call = _call(match, number)
             if call is None:
-                unsupported += 1
-            else:
-                calls[process].append((match["comm"], call))
-        elif ": opCount " in prefix["text"]:
-            problem = f"{quote(prefix['text'])} is not a call as NCCL prints it"
+                lines.others[match["function"]] += 1
+                continue
+            stated = _RCCL_RANK.search(text)
+            set_up = lines.set_up.get((process, match["comm"]))
+            lines.calls[process].append(
+                _Logged(match["comm"], set_up, int(stated[1]) if stated else -1, call)
+            )
+        elif ": opCount " in text:
+            problem = f"{quote(text)} is not a call as NCCL prints it"
             raise FileFault(number, problem, "copy the log whole; each call is one line")
-    return unsupported
 
 
 def _call(match: re.Match[str], line: int) -> Call | None:
-    function = match["function"].lower()
+    function = match["function"].lower().removeprefix("nccl")
     if function not in (SEND, RECV) and collective_of(function) is None:
         return None
     kind, members, root = int(match["type"]), int(match["ranks"]), int(match["root"])
@@ -134,72 +158,108 @@ def _call(match: re.Match[str], line: int) -> Call | None:
         number=int(match["op"], 16),
         peer=root if is_p2p else -1,
         root=root if is_rooted else None,
+        group=int(match["op"], 16) if is_p2p else -1,
         line=line,
     )
 
 
-def _join(
-    calls: dict[Process, list[tuple[str, Call]]],
-    set_up: dict[tuple[Process, str], tuple[str, int]],
-    log: CallLog,
-) -> None:
-    """Add the calls of all processes to the log with the communicators that they share."""
-    everyone = list(calls)
-    members = {call.members for own in calls.values() for _, call in own}
-    is_lone = len(everyone) == 1 and members != {1}
-    if is_lone:
-        _replicate(everyone[0], calls[everyone[0]], members, log)
+def _by_rank(calls: dict[Process, list[_Logged]], log: CallLog) -> dict[Process, list[_Logged]]:
+    """Return the calls by rank: a process that has several GPUs, and so several members of one communicator, is as many
+    ranks."""
+    split: dict[Process, list[_Logged]] = defaultdict(list)
+    are_devices = _are_devices(calls)
+    if are_devices:
+        problem = "no set-up of communicators is logged: those of one process have the same calls, and are taken to be its GPUs"
+        log.notes.append(Note(problem, "log with NCCL_DEBUG_SUBSYS=INIT,COLL"))
+    for process, own in calls.items():
+        ranks: dict[str, set[int]] = defaultdict(set)
+        for logged in own:
+            if logged.set_up is not None and logged.set_up.id:
+                ranks[logged.set_up.id].add(logged.set_up.rank)
+        has_devices = any(len(members) > 1 for members in ranks.values())
+        addresses = list(dict.fromkeys(logged.comm for logged in own))
+        for logged in own:
+            device = 0
+            if are_devices:
+                device = addresses.index(logged.comm)
+            elif has_devices and logged.set_up is not None:
+                device = logged.set_up.device
+            split[Process(process.host, process.pid, device)].append(logged)
+    return split
+
+
+def _are_devices(calls: dict[Process, list[_Logged]]) -> bool:
+    """Decide, without set-up lines, whether every communicator of a process is one of its GPUs: all processes together
+    have as many as the communicator has ranks, and the calls are the same on each."""
+    contents: set[tuple[tuple[object, ...], ...]] = set()
+    count = 0
+    for own in calls.values():
+        by_address: dict[str, list[tuple[object, ...]]] = defaultdict(list)
+        for logged in own:
+            if logged.set_up is not None or logged.rank >= 0 or logged.call.is_p2p:
+                return False
+            by_address[logged.comm].append((logged.call.members, *logged.content))
+        contents.update(tuple(row) for row in by_address.values())
+        count += len(by_address)
+    members = {logged.call.members for own in calls.values() for logged in own}
+    return len(contents) == 1 and count > len(calls) and members == {count}
+
+
+def _join(calls: dict[Process, list[_Logged]], log: CallLog) -> None:
+    """Add the calls of all ranks to the log with the communicators that they share."""
+    members = {logged.call.members for own in calls.values() for logged in own}
+    if len(calls) == 1 and members != {1}:
+        ((process, own),) = calls.items()
+        _replicate(process, own, members, log)
         return
-    unnamed = [
-        process for process in everyone if any((process, comm) not in set_up for comm, _ in calls[process])
-    ]
+    unnamed = sum(any(logged.set_up is None for logged in own) for own in calls.values())
     if unnamed:
-        problem = f"{len(unnamed)} processes log no set-up of their communicators: these are joined in order of first use"
+        problem = f"{unnamed} processes log no set-up of their communicators: these are joined in order of first use"
         log.notes.append(Note(problem, "log with NCCL_DEBUG_SUBSYS=INIT,COLL"))
     next_rank: dict[str, int] = defaultdict(int)
-    for process in sorted(everyone, key=lambda user: (user.host, user.pid)):
-        comms: dict[str, _Comm] = {}
+    for process in sorted(calls, key=lambda user: (user.host, user.pid, user.device)):
+        places: dict[tuple[str, _SetUp | None], tuple[str, int]] = {}
         order: dict[int, int] = defaultdict(int)
-        for comm, call in calls[process]:
-            if comm not in comms:
-                name, rank = set_up.get((process, comm), ("", -1))
+        counts: dict[tuple[str, bool], int] = defaultdict(int)
+        for logged in calls[process]:
+            key, call = (logged.comm, logged.set_up), logged.call
+            if key not in places:
+                name = logged.set_up.id if logged.set_up else ""
                 if not name:
                     name = f"{call.members} ranks, {order[call.members]}"
                     order[call.members] += 1
+                rank = logged.set_up.rank if logged.set_up else logged.rank
                 if rank < 0:
                     rank = next_rank[name]
                     next_rank[name] += 1
-                comms[comm] = _Comm(name, rank)
-            own = comms[comm]
-            log.calls[process].append(
-                replace(call, communicator=own.id, rank=own.rank, number=_number(own, call), line=call.line)
-            )
-            own.calls.append(call)
+                places[key] = name, rank
+            name, rank = places[key]
+            # `opCount` counts collectives alone, and groups once.
+            number = counts[name, call.is_p2p]
+            counts[name, call.is_p2p] += 1
+            log.calls[process].append(replace(call, communicator=name, rank=rank, number=number))
 
 
-def _number(comm: _Comm, call: Call) -> int:
-    """Return the position of a call among those of its kind. `opCount` counts collectives alone, and groups once."""
-    return sum(before.is_p2p == call.is_p2p for before in comm.calls)
-
-
-def _replicate(process: Process, calls: Sequence[tuple[str, Call]], members: set[int], log: CallLog) -> None:
+def _replicate(process: Process, calls: Sequence[_Logged], members: set[int], log: CallLog) -> None:
     """Add the calls of one process for every rank of its communicator."""
-    if len(members) > 1 or any(call.is_p2p for _, call in calls):
+    has_p2p = any(logged.call.is_p2p for logged in calls)
+    if len(members) > 1 or has_p2p:
         problem = f"is the log of one process of several, whose communicators have {', '.join(map(str, sorted(members)))} ranks"
-        if any(call.is_p2p for _, call in calls):
+        if has_p2p:
             problem = "is the log of one process of several, with sends or receives"
         raise FileFault(0, problem, "give the logs of all processes (NCCL_DEBUG_FILE=nccl.%h.%p.log)")
     (size,) = members
-    comms = list(dict.fromkeys(comm for comm, _ in calls))
+    addresses = list(dict.fromkeys(logged.comm for logged in calls))
     counts: dict[str, int] = defaultdict(int)
-    for comm, call in calls:
-        name = f"{size} ranks, {comms.index(comm)}"
+    for logged in calls:
+        name = f"{size} ranks, {addresses.index(logged.comm)}"
         for rank in range(size):
-            log.calls[Process(process.host, rank)].append(
-                replace(call, communicator=name, rank=rank, number=counts[comm])
-            )
-        counts[comm] += 1
+            call = replace(logged.call, communicator=name, rank=rank, number=counts[logged.comm])
+            log.calls[Process(process.host, rank)].append(call)
+        counts[logged.comm] += 1
     problem = f"is the log of one of {size} ranks"
+    if len(addresses) > 1:
+        problem += f", which has {len(addresses)} communicators: all are taken to have the same ranks"
     log.notes.append(
         Note(problem, f"all {size} ranks are taken to make the same calls: give the logs of all")
     )

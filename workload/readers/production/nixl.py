@@ -1,8 +1,9 @@
 """Reads traffic matrices of NIXL's kvbench, and sequences of them.
 
 A matrix has one line per source rank; cell [i][j] is the bytes that rank i writes to rank j, with the suffixes B, K, M
-and G (powers of 1024), decimals truncated. A sequence (YAML) runs matrices one after another: all ranks meet at a
-barrier, sleep and write. kvbench posts WRITE for READ too, so data always flows from row to column.
+and G (powers of 1024), decimals truncated. A sequence (YAML) lists matrices: the senders of one meet at a barrier, sleep,
+write and sleep. A rank that sends nothing in a matrix goes on to its next one at once, so matrices of different senders
+run at the same time. kvbench posts WRITE for READ too, so data always flows from row to column.
 
 Format: ai-dynamo/nixl:benchmark/kvbench (test/custom_traffic_perftest.py, runtime/… matrix files).
 """
@@ -35,7 +36,7 @@ from etloop.workload.readers.production.yaml_files import (
 )
 from etloop.workload.trace.trace import Trace
 
-_CELL: Final = re.compile(r"([0-9]{1,19}(?:\.[0-9]{1,9})?)([BKMG]?)B?", re.IGNORECASE)
+_CELL: Final = re.compile(r"([0-9]{1,19}(?:\.[0-9]{1,18})?(?:e[+-]?[0-9]{1,2})?)([BKMG]?)B?", re.IGNORECASE)
 _UNITS: Final = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _MOST_PATTERNS: Final = 10_000
 _KEYS: Final = frozenset(
@@ -200,27 +201,29 @@ def _trace(path: Path, patterns: tuple[_Pattern, ...], notes: list[Note]) -> Tra
     job = empty_job(ranks)
     ends: list[list[int]] = [[] for _ in range(ranks)]
     own_bytes = 0
-    for index, pattern in enumerate(patterns):
-        after = ends
-        if index:
-            after = [[node] for node in job.barrier(f"{pattern.name}: barrier", ends)]
-        after = _pause(job, f"{pattern.name}: sleep before", pattern.before_ns, after)
-        ends = [list(nodes) for nodes in after]
+    for pattern in patterns:
+        senders = sorted({src for src, dst in pattern.matrix.cells if src != dst})
+        if len(senders) > 1 and any(ends[rank] for rank in senders):
+            nodes = job.barrier(f"{pattern.name}: barrier", {rank: ends[rank] for rank in senders})
+            ends = [[nodes[rank]] if rank in nodes else ends[rank] for rank in range(ranks)]
+        _pause(job, f"{pattern.name}: sleep before", pattern.before_ns, ends, senders)
+        sent_by: dict[int, list[int]] = {rank: [] for rank in senders}
         for (src, dst), size in pattern.matrix.cells.items():
             if src == dst:
                 own_bytes += size
                 continue
             name = f"{pattern.name}: {src} to {dst}"
-            sent, received = job.transfer(src, dst, name, size, src_after=after[src], dst_after=after[dst])
-            ends[src].append(sent)
-            ends[dst].append(received)
-        ends = _pause(job, f"{pattern.name}: sleep after", pattern.after_ns, ends)
+            sent, _ = job.transfer(src, dst, name, size, src_after=ends[src])
+            sent_by[src].append(sent)
+        for rank, sent_nodes in sent_by.items():
+            ends[rank] = sent_nodes
+        _pause(job, f"{pattern.name}: sleep after", pattern.after_ns, ends, senders)
     if own_bytes:
         notes.append(Note(f"{own_bytes} bytes are from a rank to itself", "they cross no network: left out"))
     return trace_of(job, path, "NIXL kvbench", notes)
 
 
-def _pause(job: JobRows, name: str, duration_ns: int, after: list[list[int]]) -> list[list[int]]:
-    if not duration_ns:
-        return after
-    return [[job.compute(rank, name, duration_ns, nodes)] for rank, nodes in enumerate(after)]
+def _pause(job: JobRows, name: str, duration_ns: int, ends: list[list[int]], senders: Sequence[int]) -> None:
+    """Let the senders of a pattern sleep."""
+    for rank in senders if duration_ns else ():
+        ends[rank] = [job.compute(rank, name, duration_ns, ends[rank])]

@@ -78,16 +78,25 @@ def whole_of(document: dict[str, Any], key: str, default: int | None, least: int
     return value
 
 
-def seconds_ns(document: dict[str, Any], key: str) -> int:
-    """Return the time at a key, in seconds in the file, as ns; 0 if absent. Raises `FileFault`."""
-    value = document.get(key)
-    if value is None:
-        return 0
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
-        raise FileFault(0, f"{key} is {quote(str(value))}, expected seconds", "write a number of seconds")
-    time_ns = round(Fraction(str(value)) * 10**9)
+def number_of(document: dict[str, Any], key: str, default: int) -> Fraction:
+    """Return the number at a key, with its decimals. Raises `FileFault`."""
+    value = document.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < float("inf"):
+        raise FileFault(0, f"{key} is {quote(str(value))}, expected a number", "write a number")
+    return Fraction(str(value))
+
+
+def seconds_ns(document: dict[str, Any], key: str, *, is_negative_unset: bool = False) -> int:
+    """Return the time at a key, in seconds in the file, as ns; 0 if absent, or negative where that means unset. Raises
+    `FileFault`."""
+    value = Fraction(0) if document.get(key) is None else number_of(document, key, 0)
+    if value < 0 and not is_negative_unset:
+        raise FileFault(
+            0, f"{key} is {quote(str(document[key]))}, expected seconds", "write a number of seconds"
+        )
+    time_ns = round(max(value, Fraction(0)) * 10**9)
     if time_ns > MAX_DURATION_NS:
-        raise FileFault(0, f"{key} is {quote(str(value))}, more than weeks", "write a smaller number")
+        raise FileFault(0, f"{key} is {quote(str(document[key]))}, more than weeks", "write a smaller number")
     return time_ns
 
 

@@ -20,6 +20,7 @@ from etloop.workload.readers.node_rows import NodeRow
 from etloop.workload.readers.pytorch.comms import ROOTED, Role, meaning_of, split_bytes
 from etloop.workload.readers.pytorch.groups import GroupBook
 from etloop.workload.readers.pytorch.kernel_table import (
+    STATE_THEM,
     KernelTable,
     TableEntry,
     function_name,
@@ -62,7 +63,6 @@ _CATEGORIES: Final = frozenset(
     "privateuse1_runtime privateuse1_driver collective_comm none".split()
 )
 """Categories of libkineto (pytorch/kineto:libkineto/include/ActivityType.h) that are read, or have no GPU work."""
-STATE_THEM: Final = "state them in a file of kernels (--kernels, in a scenario workload.kernels)"
 
 
 class _Completeness(Enum):

@@ -34,16 +34,24 @@ _COLLECTIVES: Final[dict[str, CollectiveKind | None]] = {
     },
     "none": None,
 }
+STATE_THEM: Final = "state them in a file of kernels (--kernels, in a scenario workload.kernels)"
+
 _LIBRARIES: Final = (
-    r"[nrohxe]ccl|mscclpp|msccl|uccl|bkcl|cncl|mccl|hcom_|nvshmem|rocshmem|ishmem|deep_?ep|pplx|mori::|nixl|gloo::"
-    r"|torchcomms|userbuffers"
+    r"[nrohxesutvp]ccl(?!u)|mccl|bkcl|cncl|hcom_|nvshmem|rocshmem|ishmem|deep_?ep|pplx|mori::|nixl|gloo::|ibgda|gpunetio"
+    r"|torchcomms|user_?buffers"
 )
 _OPERATIONS: Final = (
     r"all_?reduce|all_?gather|reduce_?scatter|all_?(to|2)_?all|send_?recv|cross_?device|multimem|symm_?mem"
 )
-_FORKS: Final = r"(?<![a-z])ep::|inter_?node|intra_?node|low_?latency_?(dispatch|combine)|a2a"
+_FORKS: Final = (
+    r"(?<![a-z])ep::|inter_?node|intra_?node|a2a|moe_?comm"
+    r"|(low_?latency|distribute|elastic|(?<![a-z])ep)_?(dispatch|combine)"
+)
 """Words of DeepEP, which its forks keep, and of other expert exchanges."""
 _WORDS: Final = re.compile(f"{_LIBRARIES}|{_OPERATIONS}|{_FORKS}", re.IGNORECASE)
+_ANY_WORD: Final = re.compile(
+    f"{_LIBRARIES}|{_OPERATIONS}|{_FORKS}|dispatch|combine|reduce".encode(), re.IGNORECASE
+)
 _UNNAMED: Final = "(anonymous namespace)::"
 _END_OF_NAME: Final = re.compile(r"[<(]")
 
@@ -95,6 +103,11 @@ def looks_communicating(kernel: str) -> bool:
     surrounding operations."""
     name = function_name(kernel)
     return not name.startswith("triton_") and _WORDS.search(name) is not None
+
+
+def word_places(names: bytes) -> list[int]:
+    """Return where a text of many names has a word of communication, or of the shipped table: the names to look at."""
+    return [match.start() for match in _ANY_WORD.finditer(names)]
 
 
 @lru_cache(maxsize=1)

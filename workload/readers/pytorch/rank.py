@@ -8,6 +8,7 @@ dependencies of each node: the order of its thread, and the storages that it sha
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Final
@@ -18,9 +19,11 @@ from etloop.workload.readers.node_rows import NodeRow
 from etloop.workload.readers.pytorch.comms import UNKNOWN_GROUP, CommOp, Role, comm_op
 from etloop.workload.readers.pytorch.execution_trace import PARAM_COMMS, HostNode, HostTrace
 from etloop.workload.readers.pytorch.groups import GroupBook
+from etloop.workload.readers.pytorch.kernel_table import function_name, looks_communicating
 from etloop.workload.readers.pytorch.nccl_kernels import is_nccl_kernel, kernel_collective
 from etloop.workload.readers.pytorch.process_groups import INIT_NAME
 from etloop.workload.trace.trace import ABSENT, CollectiveKind, NodeKind
+from etloop.workload.trace.trace_names import shown
 
 MAX_CALL_DEPTH: Final = 4096
 
@@ -143,6 +146,7 @@ def read_linked(host: HostTrace, rank: int, book: GroupBook) -> RankRead:
     last_of_thread: dict[int, int] = {}
     rows = []
     missing = 0
+    others: Counter[str] = Counter()
     for node in sorted(
         host.nodes,
         key=lambda host_node: (host_node.times.start_ns if host_node.times else -1, host_node.node_id),
@@ -175,16 +179,23 @@ def read_linked(host: HostTrace, rank: int, book: GroupBook) -> RankRead:
                     row.comm_type = kernel_collective(node.name)
                 else:
                     fill_operation(row, op, rank, book)
+            elif looks_communicating(node.name):
+                others[function_name(node.name)] += 1
         else:
             last_of_thread[node.thread] = node.node_id
         rows.append(row)
     order = {node.node_id: index for index, node in enumerate(host.nodes)}
     rows.sort(key=lambda row: order[row.node_id])
-    remarks: tuple[Remark, ...] = ()
+    remarks = []
+    remedy = "give the host and the Kineto trace instead of the linked one"
     if missing:
         problem = f"{missing} NCCL kernels have no operation in their caller: their size is unknown"
-        remarks = (Remark(problem, "give the host and the Kineto trace instead of the linked one"),)
-    return RankRead(tuple(rows), host.schema, book.members, remarks)
+        remarks.append(Remark(problem, remedy))
+    if others:
+        names = ", ".join(f"{count} {shown(name[:64])}" for name, count in others.most_common(6))
+        problem = f"{others.total()} kernels have names of communication kernels, and are linked as compute: {names}"
+        remarks.append(Remark(problem, remedy, left_out=others.total()))
+    return RankRead(tuple(rows), host.schema, book.members, tuple(remarks))
 
 
 def fill_operation(row: NodeRow, op: CommOp, rank: int, book: GroupBook) -> None:

@@ -54,6 +54,8 @@ RECORDED: Final = {
     "rail_ring-all-gather": "88ad5d9441adbf69",
     "ce_direct-all-gather": "8503022a44e857ed",
     "ce_ring-all-gather": "f2c21d50176521bd",
+    "ce_direct-all-to-all": "6d64b38a840bc28f",
+    "rail_a2a-reduce-scatter": "d5717d8f3af542ab",
 }
 
 

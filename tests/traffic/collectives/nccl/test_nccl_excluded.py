@@ -29,14 +29,14 @@ COPY_ENGINE = "copy-engine AllGather (algorithm: ce_direct or ce_ring)"
                 "CollNetDirect",
                 "NVLS",
                 MULTICAST_PAT,
-                "ReduceScatter_RailA2A_LsaLD",
+                "ReduceScatter_RailA2A_LsaLD (algorithm: rail_a2a)",
                 "ReduceScatter_RailA2A_LsaLDMC",
             ],
         ),
         # Multicast in NVSwitch begins with Hopper, and needs two ranks of a host.
         (AR, A100, Layout(64, 8), ["CollNetDirect", "CollNetChain"]),
         (AR, H100, Layout(8, 1), ["CollNetDirect", "CollNetChain"]),
-        (RS, H100, Layout(8, 1), ["CollNetDirect", "ReduceScatter_RailA2A_LsaLD"]),
+        (RS, H100, Layout(8, 1), ["CollNetDirect", "ReduceScatter_RailA2A_LsaLD (algorithm: rail_a2a)"]),
         # NVLSTree has at least two channels: two cards of a host.
         (AR, Hardware(nics_per_host=1), Layout(64, 8), ["CollNetDirect", "CollNetChain", "NVLS"]),
         # A card for every rank, or CollNet gathers nothing; more than eight ranks it serves in no host.

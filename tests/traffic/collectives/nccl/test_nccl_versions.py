@@ -1,12 +1,13 @@
-"""Where NCCL 2.32 chooses and cuts otherwise than 2.30, and its all-gathers along rails.
+"""Where NCCL 2.32 chooses and cuts otherwise than 2.30, and its collectives for buffers in symmetric windows.
 
-Times are worked by hand from src/tuning of v2.32.3; messages from src/ce_coll.cc and all_gather_gin.cuh.
+Times are worked by hand from src/tuning of v2.32.3; messages are what its compiled functions say (nccl_puts.json).
 """
 
 from __future__ import annotations
 
-import random
-from collections import Counter
+import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,74 +62,46 @@ def test_slow_rings_have_all_threads_and_pat_counts_a_plugin_once() -> None:
     assert old - new == pytest.approx(3 * 7 / 3.5)
 
 
-def sent(algorithm: str, layout: Layout, block_bytes: int, settings: Settings) -> Counter[tuple[int, int]]:
-    """Return the messages between hosts by (source, destination), counted by the planner's cursor."""
-    choice = choose("all-gather", layout, block_bytes, settings)
-    assert choice.algorithm == algorithm
-    source, destination, _, messages, _, _ = StepTables(to_columns((choice.schedule(),))).schedule_sends(
-        0, block_bytes
+PUTS: dict[str, Any] = json.loads(Path(__file__).with_name("nccl_puts.json").read_text())
+COLLECTIVES = {"ce_all_to_all": "all-to-all", "rail_a2a": "reduce-scatter"}
+
+
+def sent(point: dict[str, Any]) -> dict[str, list[int]]:
+    """Return what the point's rank sends to ranks of other hosts: messages and bytes by peer."""
+    collective = COLLECTIVES.get(point["algorithm"], "all-gather")
+    g = point["ranks_per_host"]
+    layout = Layout(point["hosts"] * g, g)
+    op_bytes = point["bytes"] * (1 if collective == "all-gather" else layout.ranks)
+    settings = Settings(
+        pins=((collective, Pin(point["algorithm"].replace("ce_all_to_all", "ce_direct"))),),
+        nccl=NcclVersion(point["nccl"]),
+        hardware=Hardware(gpu=Gpu[point["gpu"].upper()]),
     )
-    pairs: Counter[tuple[int, int]] = Counter()
-    for a, b, count in zip(source.tolist(), destination.tolist(), messages.tolist(), strict=True):
-        if a // layout.ranks_per_host != b // layout.ranks_per_host:
-            pairs[a, b] += count
+    choice = choose(collective, layout, op_bytes, settings)
+    tables = StepTables(to_columns((choice.schedule(),)))
+    columns = [column.tolist() for column in tables.schedule_sends(0, op_bytes)]
+    pairs: dict[str, list[int]] = {}
+    for rank, peer, _, messages, _, data_bytes in zip(*columns, strict=True):
+        if rank == point["rank"] and peer // g != rank // g:
+            pair = pairs.setdefault(str(peer), [0, 0])
+            pair[0] += messages
+            pair[1] += data_bytes
     return pairs
 
 
-def up(number: int, by: int) -> int:
-    """Divide, rounding up."""
-    return -(-number // by)
-
-
-def by_nccl(
-    algorithm: str, layout: Layout, block_bytes: int, version: NcclVersion
-) -> Counter[tuple[int, int]]:
-    """Return the puts between hosts by (source, destination), written down loop by loop from NCCL's source."""
-    g, hosts = layout.ranks_per_host, layout.hosts
-    pairs: Counter[tuple[int, int]] = Counter()
-    contexts = 1 if version is OLD or block_bytes < 4 * MIB else 4
-    width = 64 * MIB
-    if contexts > 1:
-        per_context = up(up(block_bytes, contexts), width)
-        width = min(width, up(up(block_bytes, contexts * per_context), 8192) * 8192)
-    for rank in range(layout.ranks):
-        host, place = divmod(rank, g)
-        ahead, behind = ((host + step) % hosts * g + place for step in (1, -1))
-        if algorithm == "rail_ring":
-            # Every thread block has consecutive cells of 1 KiB, and puts 1 MiB at a time.
-            blocks = max(1, min(up(16, g), up(block_bytes, MIB)))
-            share = up(up(block_bytes, 1024), blocks) * 1024
-            left = block_bytes
-            for _ in range(blocks):
-                pairs[rank, ahead] += (hosts - 1) * up(min(share, left), MIB)
-                left -= min(share, left)
-        elif algorithm == "ce_direct":
-            for other in range(hosts):
-                if other != host:
-                    pairs[rank, other * g + place] += max(1, up(block_bytes, width))
-        else:
-            first, second = block_bytes // 2, block_bytes - block_bytes // 2
-            if contexts == 4 and block_bytes >= 128 * MIB:
-                half = min(up(up(second, 4), 8192) * 8192, 64 * MIB)
-                width = min(width, max(half, 8 * MIB))
-            pairs[rank, ahead] += (hosts - 1) * max(1, up(first, width))
-            pairs[rank, behind] += (hosts - 1) * max(1, up(second, width))
-    return pairs
-
-
-def test_messages_of_all_gathers_along_rails_are_nccl_s() -> None:
-    """Thirty points: algorithm, version, hosts, ranks a host and bytes."""
-    seed = 20261129
-    print(f"seed {seed}")
-    draw = random.Random(seed)
-    for algorithm in ("rail_ring", "ce_direct", "ce_ring"):
-        for _ in range(10):
-            layout = Layout((g := draw.choice([1, 2, 4, 8])) * draw.randint(2, 6), g)
-            nbytes = draw.choice([4096, 3 * MIB, 4 * MIB, 32 * MIB, 512 * MIB]) + 2 * draw.randint(0, 2000)
-            version = NEW if algorithm == "ce_ring" else draw.choice([OLD, NEW])
-            settings = Settings(pins=(("all-gather", Pin(algorithm)),), nccl=version)
-            expected = by_nccl(algorithm, layout, nbytes, version)
-            assert sent(algorithm, layout, nbytes, settings) == expected, (algorithm, layout, nbytes, version)
+@pytest.mark.parametrize("algorithm", ["rail_ring", "rail_a2a", "ce_direct", "ce_ring", "ce_all_to_all"])
+def test_messages_for_symmetric_windows_are_those_of_nccl_s_source(algorithm: str) -> None:
+    """Twelve random points each. Two rings share a block in whole bytes, here in units of 16."""
+    points = [point for point in PUTS["points"] if point["algorithm"] == algorithm]
+    assert len(points) == 12
+    for point in points:
+        found = sent(point)
+        assert {peer: pair[0] for peer, pair in found.items()} == {
+            peer: pair[0] for peer, pair in point["puts"].items()
+        }, point
+        assert sum(pair[1] for pair in found.values()) == sum(pair[1] for pair in point["puts"].values()), (
+            point
+        )
 
 
 def test_an_all_gather_that_a_version_does_not_have_is_refused() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from etloop.contract.base.errors import TraceError
 from etloop.workload.graph.analysis import analyse
+from etloop.workload.job import build_job
 from etloop.workload.readers.aicb.parallel_groups import Degrees, GroupRole
 from etloop.workload.readers.aicb.text_job import is_workload_file, ranks_of, read_workload
 from etloop.workload.readers.aicb.workload_rows import Workload, WorkloadFault
@@ -187,6 +188,61 @@ def test_rows_of_a_csv_run_one_behind_the_other() -> None:
     ]
 
 
+def stages(*sections: tuple[str, ...]) -> bytes:
+    """A file of AICB with a section per stage of two tensor-parallel ranks."""
+    return b"".join(
+        f"[ pp_stage{stage}: [rank{2 * stage}, rank{2 * stage + 1}] ]\n".encode() + csv(*rows)
+        for stage, rows in enumerate(sections)
+    )
+
+
+FIRST = (
+    "all_reduce,tp_group,2,64,forward",
+    "isend,pp_group,1,512,forward_step,None,None,send_next",
+    "irecv,pp_group,1,256,backward_step,None,None,recv_next",
+)
+LAST = (
+    "irecv,pp_group,1,512,forward_step,None,None,recv_prev",
+    "all_reduce,tp_group,2,32,forward",
+    "isend,pp_group,1,256,backward_step,None,None,send_prev",
+)
+
+
+def test_a_file_of_all_stages_is_replayed_with_what_passes_between_them(tmp_path: Path) -> None:
+    (tmp_path / "w.csv").write_bytes(stages(FIRST, LAST))
+    trace = read_trace(tmp_path / "w.csv")
+    build_job(trace, WorkloadSettings())
+    assert not trace.left_out
+    moved = {
+        (int(rank.comm.src[node]), int(rank.comm.dst[node])): int(rank.comm.size[node])
+        for rank in trace.ranks
+        for node in (rank.kind == NodeKind.COMM_SEND).nonzero()[0].tolist()
+    }
+    assert moved == {(0, 2): 512, (1, 3): 512, (2, 0): 256, (3, 1): 256}
+    assert [rank.comm.size[rank.kind == NodeKind.COMM_COLL].tolist() for rank in trace.ranks] == [
+        [64],
+        [64],
+        [32],
+        [32],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "what"),
+    [
+        (stages(FIRST, LAST).replace(b"pp_stage1", b"pp_stage2"), 6, "begins stage 2, expected stage 1"),
+        (stages(FIRST, LAST, FIRST).replace(b"tp_group,2,64", b"pp_group,2,64"), 11, "has 3 pipeline stages"),
+        (stages(FIRST, (LAST[0].replace("recv_prev", "x"),)), 8, 'additional of irecv is "x"'),
+    ],
+    ids=["order", "number", "direction"],
+)
+def test_stages_that_do_not_fit_are_refused(content: bytes, line: int, what: str) -> None:
+    with pytest.raises(WorkloadFault) as caught:
+        read_workload(content)
+    assert what in str(caught.value)
+    assert caught.value.line == line
+
+
 def test_times_are_nanoseconds_in_a_workload_and_milliseconds_in_a_log() -> None:
     compute = "CommType.computation,CommGroup.all,None,0,forward,None,None,None,1500"
     assert read_workload(csv(compute)).rows[0].duration_ns == 1500
@@ -259,7 +315,11 @@ REFUSED = [
         "lists 1 ranks of a stage, tp_group and dp_group imply 2",
     ),
     (b"[rank0 ~ rank7]\n" + csv("all_reduce,tp_group,2,8"), 1, "lists 8 ranks, the groups imply 2"),
-    (csv("all_reduce,tp_group,2,8") + b"[ pp_stage1: [rank2, rank3] ]\n", 3, "begins another pipeline stage"),
+    (
+        csv("all_reduce,tp_group,2,8") + b"[ pp_stage1: [rank2, rank3] ]\n",
+        3,
+        "begins a pipeline stage without the columns",
+    ),
     (COLUMNS.encode() + b"\nall_reduce,dp_group\n", 2, "has 2 fields, the header names 12"),
     (b"MICRO\n\xff\n", 0, "is not UTF-8 from byte 6 on"),
 ]

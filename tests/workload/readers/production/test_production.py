@@ -17,7 +17,7 @@ from etloop.workload.graph.analysis import analyse
 from etloop.workload.job import build_job
 from etloop.workload.readers.files import files_of_trace, read_trace
 from etloop.workload.readers.production import forms
-from etloop.workload.readers.production.dlio import Model
+from etloop.workload.readers.production.dlio_model import Model
 from etloop.workload.readers.production.facts import FileFacts
 from etloop.workload.trace.settings import WorkloadSettings
 from etloop.workload.trace.trace import CollectiveKind, NodeKind, RankTrace, Trace
@@ -80,20 +80,34 @@ def test_decimals_are_truncated_as_kvbench_does(tmp_path: Path) -> None:
     assert sends(of_text(tmp_path, "m.txt", "0 46.88M\n0 0\n")) == {(0, 1): 49_157_242}
 
 
-def test_patterns_follow_each_other_behind_a_barrier_and_a_sleep(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("0 1K\n0 0\n")
-    (tmp_path / "b.txt").write_text("0 0\n2K 0\n")
+def test_senders_of_a_pattern_meet_sleep_and_send(tmp_path: Path) -> None:
+    """Rank 3 sends in the second pattern alone, and does not wait for the first."""
+    (tmp_path / "a.txt").write_text("0 0 1K 0\n0 0 1K 0\n0 0 0 0\n0 0 0 0\n")
+    (tmp_path / "b.txt").write_text("0 0 2K 0\n0 0 2K 0\n0 0 0 0\n0 0 2K 0\n")
     text = """\
 traffic_patterns:
 - {matrix_file: /generated/elsewhere/a.txt, sleep_after_launch_sec: 0.5, mem_type: dram}
 - {matrix_file: b.txt, sleep_before_launch_sec: 0.25, xfer_op: READ, metadata: {isl: 7}}
 """
     trace = of_text(tmp_path, "s.yaml", text)
-    assert sends(trace) == {(0, 1): 1024, (1, 0): 2048}
-    assert [collectives(rank) for rank in trace.ranks] == [[("BARRIER", 0)]] * 2
-    assert [compute_ns(rank) for rank in trace.ranks] == [750_000_000] * 2
+    assert sends(trace) == {(0, 2): 3072, (1, 2): 3072, (3, 2): 2048}
+    assert [collectives(rank) for rank in trace.ranks] == [
+        [("BARRIER", 0)],
+        [("BARRIER", 0)],
+        [],
+        [("BARRIER", 0)],
+    ]
+    assert [compute_ns(rank) for rank in trace.ranks] == [750_000_000, 750_000_000, 0, 250_000_000]
     assert "states READ" in trace.remarks[0].what
     assert set(files_of_trace(tmp_path / "s.yaml")[0].names) == {"s.yaml", "a.txt", "b.txt"}
+
+
+def test_patterns_of_different_senders_run_at_the_same_time(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("0 0 1K\n0 0 0\n0 0 0\n")
+    (tmp_path / "b.txt").write_text("0 0 0\n0 0 1e3\n0 0 0\n")
+    trace = of_text(tmp_path, "s.yaml", "traffic_patterns: [{matrix_file: a.txt}, {matrix_file: b.txt}]\n")
+    assert sends(trace) == {(0, 2): 1024, (1, 2): 1000}
+    assert all(not collectives(rank) for rank in trace.ranks)
 
 
 @pytest.mark.parametrize(
@@ -195,6 +209,31 @@ def test_a_dump_of_all_records_at_once_has_no_times(tmp_path: Path) -> None:
     assert "no start times" in trace.remarks[0].what
 
 
+def test_records_dumped_together_have_no_times(tmp_path: Path) -> None:
+    """The plug-in stamps each record as it writes it: two of 100 us that are 3 us apart were dumped at the end."""
+    ranks = [
+        [inspected(rank, "AllReduce", number, 8, 1000 + 3 * number) for number in (1, 2)] for rank in (0, 1)
+    ]
+    assert "no start times" in read(inspect_logs(tmp_path, *ranks)).remarks[0].what
+
+
+def test_verbose_records_state_when_their_kernels_began(tmp_path: Path) -> None:
+    def verbose(rank: int, number: int, start_us: int) -> str:
+        record = json.loads(inspected(rank, "AllReduce", number, 8, 10**6 + number))
+        kernels = [{"channel_id": channel, "kernel_start_ts": start_us + channel} for channel in (1, 0)]
+        stamps = {"coll_start_ts": start_us - 60, "coll_stop_ts": start_us - 55, "kernel_events": kernels}
+        record["coll_perf"]["event_trace_ts"] = stamps
+        return json.dumps(record)
+
+    ranks = [[verbose(rank, 1, 1000), verbose(rank, 2, 1140 + rank)] for rank in (0, 1)]
+    assert [compute_ns(rank) for rank in read(inspect_logs(tmp_path, *ranks)).ranks] == [40_000] * 2
+
+
+def test_names_of_the_plug_in_are_known(tmp_path: Path) -> None:
+    ranks = [[inspected(rank, "All2All", 1, 512, 1000)] for rank in (0, 1)]
+    assert collectives(read(inspect_logs(tmp_path, *ranks)).ranks[0]) == [("ALL_TO_ALL", 1024)]
+
+
 def test_a_missing_process_is_named(tmp_path: Path) -> None:
     assert "no calls of rank 1" in refusal(inspect_logs(tmp_path, [inspected(0, "AllReduce", 1, 8, 1)]))
 
@@ -257,6 +296,48 @@ def test_calls_of_a_debug_log(tmp_path: Path) -> None:
 def test_one_log_of_collectives_represents_all_ranks(tmp_path: Path) -> None:
     trace = of_text(tmp_path, "nccl.log", logged(0, "AllReduce", 8388608, kind=9) + "\n")
     assert [collectives(rank) for rank in trace.ranks] == [[("ALL_REDUCE", 16 << 20)]] * 2
+
+
+def test_sends_of_a_group_run_at_once_and_not_to_the_rank_itself(tmp_path: Path) -> None:
+    """PyTorch's all-to-all: every rank sends to all, itself included, in one group. Receives come first here."""
+    lines = [set_up(0, "0xa"), set_up(1, "0xb")]
+    for rank, comm in enumerate(("0xa", "0xb")):
+        for peer in (0, 1):
+            lines += [logged(rank, name, 256, root=peer, comm=comm) for name in ("Recv", "Send")]
+        lines.append(logged(rank, "AllReduce", 4, comm=comm, op=1))
+    trace = of_text(tmp_path, "nccl.log", "\n".join(lines))
+    assert sends(trace) == {(0, 1): 1024, (1, 0): 1024}
+    received, sent, summed = trace.ranks[0].node_id.tolist()
+    assert trace.ranks[0].data_deps[1].tolist() == [], "a send of a group does not wait for its receive"
+    assert set(trace.ranks[0].data_deps[2].tolist()) == {received, sent}
+    assert summed == 3
+    assert any("of a rank with itself" in remark.what for remark in trace.remarks)
+
+
+@pytest.mark.parametrize("with_set_up", [True, False])
+def test_gpus_of_one_process_are_ranks(tmp_path: Path, with_set_up: bool) -> None:
+    def line(device: int, text: str) -> str:
+        return f"n0:7:{9 + device} [{device}] NCCL INFO {text}"
+
+    lines = [
+        line(
+            device,
+            f"comm 0x1{device} rank {device} nranks 2 cudaDev {device} busId 1 commId 0x9 - Init COMPLETE",
+        )
+        for device in (0, 1)
+        if with_set_up
+    ]
+    for op in (0, 1):
+        lines += [logged(0, "AllReduce", 64, comm=f"0x1{device}", op=op) for device in (0, 1)]
+    trace = of_text(tmp_path, "nccl.log", "\n".join(lines))
+    assert [collectives(rank) for rank in trace.ranks] == [[("ALL_REDUCE", 256)] * 2] * 2
+
+
+def test_rccl_states_the_rank_in_the_communicator(tmp_path: Path) -> None:
+    lines = [logged(1 - rank, "Broadcast", 8, root=1) + f" task 0 globalrank {rank}" for rank in (0, 1)]
+    trace = of_text(tmp_path, "rccl.log", "\n".join(lines))
+    assert trace.groups == {"2 ranks, 0": (0, 1)}
+    assert "n1" not in str(trace.remarks)
 
 
 def test_one_log_with_sends_is_refused(tmp_path: Path) -> None:
@@ -380,6 +461,14 @@ def test_each_log_is_a_rank(tmp_path: Path) -> None:
     assert sends(read(tmp_path)) == {(0, 2): 1, (1, 2): 2}
 
 
+def test_rows_are_taken_in_the_order_of_their_times(tmp_path: Path) -> None:
+    """Threads of the benchmark log a little out of order."""
+    lines = KV.splitlines()
+    trace = of_text(tmp_path, "kv.csv", "\n".join((lines[0], *reversed(lines[1:]))))
+    assert sends(trace) == {(0, 1): 500, (0, 2): 70, (1, 2): 500, (2, 0): 500}
+    assert trace.remarks[1].what.startswith("7 rows are earlier")
+
+
 def test_an_eviction_without_its_other_row_is_counted(tmp_path: Path) -> None:
     trace = read_trace_of(tmp_path, kv("1.0,Read,5,Tier-0,a,Evict", "2.0,Write,7,Tier-1,b,Prefill"))
     assert trace.left_out[0].count == 1
@@ -396,7 +485,6 @@ def read_trace_of(tmp_path: Path, text: str) -> Trace:
         ("x,Read,5,Tier-0,a,Decode", "expected seconds"),
         ("1.0,Move,5,Tier-0,a,Decode", "Read or Write"),
         ("1.0,Read,5,Tier-0,a", "has 5 fields"),
-        ("0.5,Read,5,Tier-0,a,Decode", "earlier"),
     ],
 )
 def test_a_row_that_is_wrong_is_refused(tmp_path: Path, row: str, words: str) -> None:
@@ -435,7 +523,70 @@ def test_a_checkpoint_is_written_and_read_by_all_ranks(tmp_path: Path) -> None:
         expected = sum(model.bytes_of(rank, 4))
         assert sum(size for (src, _), size in sends(trace).items() if src == rank) == 2 * expected
         assert sum(size for (_, dst), size in sends(trace).items() if dst == rank) == expected
-    assert [compute_ns(rank) for rank in trace.ranks] == [10**10] * 4 + [0, 0]
+    assert [compute_ns(rank) for rank in trace.ranks] == [15 * 10**9] * 4 + [0, 0]
+
+
+def test_tensors_are_divided_one_by_one() -> None:
+    """As DLIO rounds them: of 7 hidden, 3 tensor ranks and 2 shards, every tensor is rounded down by itself."""
+    model = Model(1, 7, 10, 5, 7, 7, 3, 1, 3, 2, 4)
+    layer = 2 * (7 // 2) + 7 * 21 // 3 // 2 + 49 // 3 // 2 + 70 // 3 // 2 + 35 // 3 // 2
+    assert model.bytes_of(0, 6)[0] == 2 * (layer + 2 * (70 // 3 // 2) + 7 // 2)
+
+
+def test_a_part_of_a_job_writes_its_part(tmp_path: Path) -> None:
+    """In subset mode the data-parallel degree is stated, and the first ranks alone write."""
+    text = CHECKPOINT.replace("tensor: 2", "tensor: 2, data: 4").replace(
+        "checkpoint: {", "checkpoint: {mode: subset, "
+    )
+    trace = of_text(tmp_path, "c.yaml", text, ranks=2)
+    model = Model(3, 64, 100, 128, 4, 2, 2, 1, 1, 2, 4, data=4)
+    assert sends(trace)[0, 2] == 2 * sum(model.bytes_of(0, 2))
+
+
+STATED = """\
+model: {type: megatron_deepspeed, model_size: 11, num_layers: 4, optimization_groups: [100, 50], layer_parameters: [8, 6],
+        parallelism: {tensor: 2, pipeline: 2, zero_stage: 1}}
+workflow: {train: True, checkpoint: True}
+dataset: {num_files_train: 16, record_length_bytes: 10.5}
+reader: {batch_size: 2}
+train: {epochs: 2, computation_time: {mean: 0.5, stdev: 0.1}}
+checkpoint: {steps_between_checkpoints: 1}
+"""
+
+
+def test_training_writes_checkpoints_of_stated_sizes(tmp_path: Path) -> None:
+    """Eight ranks: one step of 2 * 10.5 bytes an epoch. Three tensors of the groups and the model on every rank, two layers
+    of (8 + 6) / 2 bytes on the first replica."""
+    trace = of_text(tmp_path, "t.yaml", STATED, ranks=8)
+    written = {src: size for (src, dst), size in sends(trace).items() if dst == 8}
+    assert written == {rank: 2 * (11 + 450 + 14 * (rank < 4)) for rank in range(8)}
+    assert {size for (src, _), size in sends(trace).items() if src == 8} == {2 * 21}
+
+
+@pytest.mark.parametrize(
+    ("settings", "count"),
+    [
+        ("checkpoint_after_epoch: 2, epochs_between_checkpoints: 2", 2),
+        ("checkpoint_after_epoch: 5, epochs_between_checkpoints: 2", 1),
+        ("checkpoint_after_epoch: 6", 0),
+    ],
+)
+def test_checkpoints_after_epochs(tmp_path: Path, settings: str, count: int) -> None:
+    text = STATED.replace("epochs: 2", "epochs: 5").replace("steps_between_checkpoints: 1", settings)
+    trace = of_text(tmp_path, "t.yaml", text, ranks=8)
+    assert sends(trace)[7, 8] == count * 461
+
+
+def test_evaluation_loads_its_own_files(tmp_path: Path) -> None:
+    text = LOADER.replace("checkpoint: False", "checkpoint: False, evaluation: True").replace(
+        "dataset: {", "dataset: {num_files_eval: 2, "
+    )
+    trace = of_text(
+        tmp_path, "l.yaml", text + "evaluation: {eval_time: 0.01, eval_after_epoch: 2}\n", ranks=2
+    )
+    assert sends(trace) == {(2, 0): 14_000, (2, 1): 14_000}
+    assert compute_ns(trace.ranks[0]) == 6 * 50_000_000 + 2 * 10_000_000
+    assert len(collectives(trace.ranks[0])) == 6
 
 
 LOADER = """\
@@ -460,9 +611,31 @@ def test_a_loader_reads_ahead_of_its_compute(tmp_path: Path) -> None:
     [
         (CHECKPOINT, {}, "state workload.ranks"),
         (CHECKPOINT, {"ranks": 3}, "multiple of 2 ranks"),
-        (LOADER.replace("checkpoint: False", "checkpoint: True"), {"ranks": 2}, "not supported together"),
+        (
+            CHECKPOINT.replace("num_checkpoints_write: 2, num_checkpoints_read: 1, ", ""),
+            {"ranks": 2},
+            "no checkpoint",
+        ),
+        (CHECKPOINT.replace("tensor: 2", "tensor: 2, data: 4"), {"ranks": 4}, "mode: subset"),
+        (
+            CHECKPOINT.replace("pipeline: 1, zero_stage: 1", "pipeline: 2, zero_stage: 3"),
+            {"ranks": 4},
+            "zero_stage 3",
+        ),
+        (LOADER.replace("epochs: 2", "epochs: 9999999"), {"ranks": 2}, "state fewer train.epochs"),
         (LOADER.replace("epochs: 2", "epochs: -1"), {"ranks": 2}, "epochs"),
         (LOADER + "hydra: 1\n", {"ranks": 2}, '"hydra"'),
+        (LOADER.replace("_bytes: 1000", "_bytes: .nan"), {"ranks": 2}, "expected a number"),
+        (
+            LOADER.replace("batch_size: 2", "batch_size: 9000000000000000000"),
+            {"ranks": 2},
+            "a batch of train has",
+        ),
+        (
+            CHECKPOINT.replace("vocab_size: 100", "vocab_size: 9000000000000000000"),
+            {"ranks": 2},
+            "states has",
+        ),
     ],
 )
 def test_a_workload_that_is_wrong_is_refused(tmp_path: Path, text: str, facts: Json, words: str) -> None:
@@ -503,7 +676,19 @@ def test_a_trace_view_of_ascend(tmp_path: Path) -> None:
     )
     trace = of_text(tmp_path, "trace_view.json", ascend(*rows))
     assert collectives(trace.ranks[0]) == [("ALL_REDUCE", 2000), ("ALL_TO_ALL", 40)]
+    assert trace.remarks[0].what.startswith("1 all-to-alls (alltoallv) state no split sizes")
     assert compute_ns(trace.ranks[0]) == 5500
+
+
+def test_operations_of_ascend_that_communicate_inside_are_counted(tmp_path: Path) -> None:
+    text = ascend(
+        row("aclnnMatmulAllReduce_MatmulAllReduce", 1, 1, 2), row("MoeDistributeDispatchV2", 1, 4, 2)
+    )
+    (tmp_path / "trace_view.json").write_text(text)
+    trace = read_trace(tmp_path)
+    assert trace.left_out[0].count == 2
+    assert "MoeDistributeDispatchV2" in trace.left_out[0].problem.what
+    assert compute_ns(trace.ranks[0]) == 4000
 
 
 def test_recordings_of_ascend_are_ranks_by_their_info_file(tmp_path: Path) -> None:
