@@ -68,7 +68,8 @@ class Crew:
         return cls(Workers(count, memory_bytes) if count > 1 else None, _slurm_of(parsed))
 
     def __enter__(self) -> Self:
-        for executor in (self._workers, self._slurm and self._slurm[1]):
+        slurm = None if self._slurm is None else self._slurm[1]
+        for executor in (self._workers, slurm):
             if executor is not None:
                 self._stack.enter_context(executor)
         return self

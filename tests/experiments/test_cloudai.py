@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import json
 import os
 import shutil
@@ -28,9 +29,7 @@ CLOUDAI = os.environ.get("ETLOOP_CLOUDAI", "")
 @pytest.fixture
 def point(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     monkeypatch.syspath_prepend(EXAMPLE)
-    import etloop_cloudai.point
-
-    yield etloop_cloudai.point
+    yield importlib.import_module("etloop_cloudai.point")
     for name in [name for name in sys.modules if name.startswith("etloop_cloudai")]:
         del sys.modules[name]
 
