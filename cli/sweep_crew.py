@@ -115,7 +115,7 @@ class Crew:
 
 
 def _slurm_of(parsed: argparse.Namespace) -> tuple[int, SlurmJobs] | None:
-    """Return the number of jobs at a time, and what submits them; None without --slurm. Raise `ConfigError`."""
+    """Return the number of jobs at a time, and their executor; None without --slurm. Raise `ConfigError`."""
     jobs: int | None = getattr(parsed, "slurm", None)
     if jobs is None or parsed.dry_run:
         return None

@@ -32,7 +32,7 @@ def export_astra_sim(
 ) -> ExportFiles:
     """Return a trace for each rank, and the settings next to them. Raises as `lone_path`."""
     path = lone_path(topology, host_of_rank)
-    framing = framing_of(transport, ipv6=False, led=False)
+    framing = framing_of(transport, ipv6=False, encapsulated=False)
     payload_bps = path.rate_bps * framing.packet_bytes / (framing.packet_bytes + framing.around_bytes)
     chunks = _chunks(graph, path, transport.path_mtu_bytes, payload_bps)
     files = trace_files(graph, chunks)

@@ -95,13 +95,13 @@ class _RankTrace:
             elif node.kind is NodeKind.RECV:
                 chunks = range(self._chunk_count(node.message))
                 received = [
-                    self._transfer(node.message, chunk, self._awaited(node), is_send=False)
+                    self._transfer(node.message, chunk, self._ends_of(node), is_send=False)
                     for chunk in chunks
                 ]
                 yield from received
                 yield from self._end(number, [chunk.node_id for chunk in received])
             else:
-                yield self._compute(round(node.duration_ns / 1000), self._awaited(node))
+                yield self._compute(round(node.duration_ns / 1000), self._ends_of(node))
                 self._last[number] = self._number - 1
         if not nodes:
             yield self._compute(0, ())
@@ -116,7 +116,7 @@ class _RankTrace:
         under_way = len(ordered) + (0 if self._chunks is None else self._chunks.under_way)
         sent: list[int] = []
         chunks_of: dict[int, list[int]] = {number: [] for number in ordered}
-        start = self._awaited(nodes[ordered[0]])
+        start = self._ends_of(nodes[ordered[0]])
         for chunk in range(rounds):
             for number in ordered:
                 if chunk < self._chunk_count(nodes[number].message):
@@ -133,7 +133,7 @@ class _RankTrace:
             yield self._compute(0, tuple(chunks))
         self._last[number] = self._number - 1 if len(chunks) > 1 else chunks[0]
 
-    def _awaited(self, node: Node) -> tuple[int, ...]:
+    def _ends_of(self, node: Node) -> tuple[int, ...]:
         return tuple(self._last[awaited] for awaited in node.after)
 
     def _chunk_count(self, message: int) -> int:

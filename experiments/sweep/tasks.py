@@ -150,7 +150,7 @@ def _runs_of(study: bytes) -> Runs:
 
 
 class Pool(NamedTuple):
-    """What makes runs."""
+    """An executor that makes runs, and its number of workers."""
 
     executor: Executor
     workers: int

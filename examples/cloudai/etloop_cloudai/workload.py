@@ -1,4 +1,4 @@
-"""The workload "Etloop": its test definition, its commands on stand-alone systems and Slurm, and its metrics."""
+"""The workload "Etloop": its test definition, its commands without a scheduler and on Slurm, and its metrics."""
 
 from __future__ import annotations
 

@@ -324,7 +324,7 @@ MISTAKES = (
         "nothing is described",
         "seed: 1",
         [
-            "t.yaml: describes no network; write exactly one of single, leaf_spine, fat_tree, rail, dumbbell, parking_lot, switches"
+            "t.yaml: describes no network; write exactly one of single, leaf_spine, fat_tree, rail, dumbbell, parking_lot"
         ],
     ),
     (

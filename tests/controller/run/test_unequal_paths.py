@@ -35,7 +35,8 @@ def completion_us(place: Path, kind: str, entropy: str) -> float:
         place / "s.yaml",
         (
             "workload: {flows: {file: flows.csv, hosts: 10, processes: 1}}\ncollectives: {shaping: plain}\n"
-            f"transport: {{kind: {kind}, cc: {{algorithm: nscc}}, ack: {{dscp: 48}}, trimming: {{dscp: 50}}, {kind}: {{entropy: {entropy}}}}}\n"
+            f"transport: {{kind: {kind}, cc: {{algorithm: nscc}}, ack: {{dscp: 48}}, "
+            f"trimming: {{dscp: 50}}, {kind}: {{entropy: {entropy}}}}}\n"
         ).encode(),
     )
     inputs = RunInputs(scenario, derived_rig(topology), topology, TWIN_ID)

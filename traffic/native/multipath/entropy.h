@@ -25,7 +25,7 @@ class EntropyValues {
   // For the retry of such a packet that was not answered on `failed`, when no other packet in flight would detect the cause: on
   // the next plane that is up, whatever the state of its paths.
   uint16_t next_plane(uint16_t failed);
-  // A packet with this value arrived without an ECN mark; its answer acknowledges `packets`, for which the value stands.
+  // A packet with this value arrived without an ECN mark; its answer acknowledges `packets`, each of which lets one more take it.
   void arrived_clean(uint16_t value, uint32_t packets = 1);
 
   PathStates& paths() { return paths_; }
