@@ -24,7 +24,7 @@ from etloop.experiments.sweep.index import sweep_record
 from etloop.experiments.sweep.points import Point, Turn, points
 from etloop.experiments.sweep.run import Study, SweepOptions, carry_out
 from etloop.experiments.sweep.shard import Shard, points_of_turns
-from etloop.experiments.sweep.tasks import PlannedPoint, carry_out_on, find_runs, outcomes, plan_point
+from etloop.experiments.sweep.tasks import PlannedPoint, Pool, carry_out_on, find_runs, outcomes, plan_point
 from etloop.experiments.sweep.workers import WorkerLost, Workers
 from etloop.results.schema.run_output import Output
 from etloop.results.schema.sweep import Mode, PointRecord, SweepRecord
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from etloop.experiments.sweep.points import PointFiles
     from etloop.experiments.sweep.run import Keep
+    from etloop.experiments.sweep.slurm import SlurmJobs
 
 RUNS_PER_WORKER: Final = 8
 """Fewest runs for which a further worker is started: its modules take about as long to load as a run of a small twin."""
@@ -48,8 +49,9 @@ T = TypeVar("T")
 class Crew:
     """The workers of a sweep; without workers everything is done in this process."""
 
-    def __init__(self, workers: Workers | None) -> None:
+    def __init__(self, workers: Workers | None, slurm: tuple[int, SlurmJobs] | None = None) -> None:
         self._workers = workers
+        self._slurm = slurm
         self._stack = ExitStack()
 
     @classmethod
@@ -63,11 +65,13 @@ class Crew:
         runs = points_of(sweep) * (1 if parsed.dry_run else sweep.repeats)
         count = min(usable_cores(), runs // RUNS_PER_WORKER) if jobs is None else min(jobs, runs)
         memory_bytes = available_memory_bytes() * 3 // 4 if parsed.memory is None else parsed.memory
-        return cls(Workers(count, memory_bytes) if count > 1 else None)
+        return cls(Workers(count, memory_bytes) if count > 1 else None, _slurm_of(parsed))
 
     def __enter__(self) -> Self:
-        if self._workers is not None:
-            self._stack.enter_context(self._workers)
+        slurm = None if self._slurm is None else self._slurm[1]
+        for executor in (self._workers, slurm):
+            if executor is not None:
+                self._stack.enter_context(executor)
         return self
 
     def __exit__(
@@ -94,17 +98,33 @@ class Crew:
         self, study: Study, turns: tuple[Turn, ...], record: SweepRecord, keep: Keep
     ) -> SweepRecord:
         """Make the runs that do not exist yet, and return the index. Raise as `run.carry_out`."""
-        if self._workers is None:
+        executor: Workers | SlurmJobs | None = self._workers
+        count = 1 if self._workers is None else self._workers.count
+        if self._slurm is not None:
+            count, executor = self._slurm
+        if executor is None:
             return carry_out(study, turns, record, StatusWatcher(), keep)
+        pool = Pool(executor, count, in_batches=self._slurm is not None)
         try:
-            return carry_out_on(
-                self._workers, self._workers.count, study, turns, record, StatusWatcher(), keep
-            )
+            return carry_out_on(pool, study, turns, record, StatusWatcher(), keep)
         except BaseException:
-            self._workers.kill()
+            executor.kill()
             for turn in turns:
                 study.directory.drop(study.points[turn.point][0].name, turn.repeat)
             raise
+
+
+def _slurm_of(parsed: argparse.Namespace) -> tuple[int, SlurmJobs] | None:
+    """Return the number of jobs at a time, and their executor; None without --slurm. Raise `ConfigError`."""
+    jobs: int | None = getattr(parsed, "slurm", None)
+    if jobs is None or parsed.dry_run:
+        return None
+    if not 1 <= jobs <= MOST_JOBS:
+        raise ConfigError(Problem("--slurm", f"{jobs} jobs", f"write 1 to {MOST_JOBS}"))
+    from etloop.experiments.sweep.slurm import SlurmJobs
+
+    folder: Path = parsed.out.resolve()
+    return jobs, SlurmJobs(folder.with_name(f"{folder.name}.slurm"), dict(parsed.slurm_option))
 
 
 def refuse_mode(parsed: argparse.Namespace, sweep: Sweep, mode: Mode) -> None:
@@ -112,6 +132,10 @@ def refuse_mode(parsed: argparse.Namespace, sweep: Sweep, mode: Mode) -> None:
     options = {"--jobs": parsed.jobs, "--shard": parsed.shard, "--collect": parsed.collect}
     names = [name for name, value in options.items() if value is not None]
     names += ["--output"] if parsed.output is not Output.EVERYTHING else []
+    names += ["--slurm"] if parsed.slurm is not None else []
+    if parsed.slurm is not None and (parsed.shard is not None or parsed.collect is not None):
+        problem = "submits jobs itself, and a shard is one job"
+        raise ConfigError(Problem("--slurm", problem, "leave out --shard and --collect"))
     if names and mode is not Mode.TWIN:
         problem = "is for virtual time: runs of a lab or of hardware share its ports, and are made in turn"
         raise ConfigError(Problem(names[0], problem, "leave it out, or give --twin"))

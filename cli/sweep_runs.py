@@ -84,7 +84,12 @@ def _run_serving(
     from etloop.experiments.sweep.serving import serve_point, with_results
     from etloop.results.text.sweep import render_serving_sweep
 
-    unusable = {"--resume": parsed.resume, "--collect": parsed.collect, "search": sweep.search}
+    unusable = {
+        "--resume": parsed.resume,
+        "--collect": parsed.collect,
+        "--slurm": parsed.slurm,
+        "search": sweep.search,
+    }
     for name, value in unusable.items():
         if value not in (None, False):
             problem = "is not for sweeps of serving workloads"

@@ -24,6 +24,7 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
     "infragraph": ("infragraph",),
     "scapy": ("scapy",),
     "search": ("optuna",),
+    "slurm": ("submitit",),
 }
 """Import names of the modules that each extra installs."""
 

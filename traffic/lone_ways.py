@@ -61,7 +61,7 @@ def lone_network(
         spreads = count > 1 or port.planes > 1 or transport.kind is not TransportKind.ROCE
         ways = source_of_ways.between(port_of[src], port_of[dst], spreads=spreads)
         parts = count if splits else 1
-        framing = framing_of(transport, ipv6=ipv6, led=port.segments is not None, parts=parts)
+        framing = framing_of(transport, ipv6=ipv6, encapsulated=port.segments is not None, parts=parts)
         way_set = way_sets.setdefault(ways, len(way_sets))
         columns.append((src, dst, way_set, framings.setdefault(framing, len(framings))))
     src_rank, dst_rank, way_set_of, framing_number = zip(*columns, strict=True) if columns else ((),) * 4
@@ -77,15 +77,17 @@ def lone_network(
     )
 
 
-def framing_of(transport: TransportSettings, *, ipv6: bool, led: bool, parts: int = 1) -> Framing:
+def framing_of(transport: TransportSettings, *, ipv6: bool, encapsulated: bool, parts: int = 1) -> Framing:
     """Return the framing around the payload of a transport's data packets.
 
-    `led`: an outer IPv6 header with segments encapsulates them. `parts`: parts of a message, each on its own queue
+    `encapsulated`: they have an outer IPv6 header with segments. `parts`: parts of a message, each on its own queue
     pair.
     """
     asks = transport.multipath.uet.credit.granted
     overhead_bytes = ETHERNET_BYTES + packet_overhead_bytes(transport.kind, asks_for_credit=asks, ipv6=ipv6)
-    overhead_bytes += (VLAN_TAG_BYTES if transport.vlan_id >= 0 else 0) + (OUTER_HEADER_BYTES if led else 0)
+    overhead_bytes += (VLAN_TAG_BYTES if transport.vlan_id >= 0 else 0) + (
+        OUTER_HEADER_BYTES if encapsulated else 0
+    )
     first_bytes = last_bytes = 0
     if transport.kind is TransportKind.ROCE:
         first_bytes = RETH_BYTES

@@ -93,6 +93,15 @@ def parse_size(text: str) -> int:
     return argument_type(parse_bytes)(text)
 
 
+def parse_pair(text: str) -> tuple[str, str]:
+    """Return name and value of `NAME=VALUE`."""
+    name, separator, value = text.partition("=")
+    if not (name and separator and value):
+        message = f"{text!r} is not NAME=VALUE"
+        raise argparse.ArgumentTypeError(message)
+    return name, value
+
+
 def parse_size_range(text: str) -> tuple[int, int]:
     """Parse sizes "A-B" into bytes, or "A" for both bounds. Raise `ArgumentTypeError`."""
     least, _, most = text.partition("-")

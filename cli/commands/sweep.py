@@ -9,7 +9,7 @@ from typing import Final
 from etloop.cli.arguments.comparison import add_comparison_settings
 from etloop.cli.arguments.inputs import add_json, add_strict
 from etloop.cli.arguments.processes import add_output, add_overcommit, add_processes
-from etloop.cli.arguments.values import parse_whole
+from etloop.cli.arguments.values import parse_pair, parse_whole
 from etloop.cli.result import CommandResult
 from etloop.results.schema.run_output import Output
 from etloop.runtime.module_loading import quick_loading
@@ -41,6 +41,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--repeats", type=parse_whole, metavar="N", help="runs per point, instead of the file's value"
     )
     add_processes(parser, "with --twin: ")
+    parser.add_argument(
+        "--slurm",
+        type=parse_whole,
+        metavar="N",
+        help="with --twin: make the runs in jobs of Slurm, at most N at a time; DIR is on a file system of all nodes",
+    )
+    parser.add_argument(
+        "--slurm-option",
+        type=parse_pair,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="option of sbatch for these jobs, such as partition=short or time=30 (repeatable)",
+    )
     help_text = "with --twin: files of every run: figures only; tables, too; or everything (default)"
     add_output(parser, Output.EVERYTHING, help_text)
     shards = parser.add_mutually_exclusive_group()

@@ -23,7 +23,7 @@ class Simulator(StrEnum):
     GOAL = "goal"
     """Text of GOAL, for LogGOPSim and ATLAHS."""
     ASTRA_SIM = "astra-sim"
-    """Chakra traces with system and network, for the analytical backend of ASTRA-sim 2."""
+    """Chakra traces with system and network, for the analytical backend of ASTRA-sim 2 with contention."""
 
 
 @dataclass(frozen=True, slots=True)

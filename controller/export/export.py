@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.controller.export.astra_sim import export_astra_sim
@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from etloop.controller.export.graph import MessageGraph
     from etloop.controller.plan.plan import Plan
 
+_WITH_TRANSPORT: Final = {
+    Simulator.HTSIM: export_htsim,
+    Simulator.ASTRA_SIM: export_astra_sim,
+}
+
 
 def export_plan(plan: Plan, topology: Topology, simulator: Simulator) -> tuple[Manifest, dict[str, bytes]]:
     """Return the manifest of an export, and all its files by name, the manifest among them."""
@@ -43,13 +48,11 @@ def _files(
 ) -> ExportFiles:
     if simulator is Simulator.GOAL:
         return export_goal(graph, hosts, topology)
-    if simulator is Simulator.ASTRA_SIM:
-        return export_astra_sim(graph, hosts, topology)
     assignment = plan.whole()
     if assignment.other_transports:
-        problem = "ports use several transports, and htsim_uec has one"
+        problem = "ports use several transports, and this simulator has one"
         raise PlanError(Problem("rig", problem, "give all ports one transport"))
-    return export_htsim(graph, hosts, topology, assignment.transport)
+    return _WITH_TRANSPORT[simulator](graph, hosts, topology, assignment.transport)
 
 
 def _host_of_rank(plan: Plan, topology: Topology) -> tuple[int, ...]:

@@ -14,7 +14,9 @@ _HEAD_BYTES: Final = 4096
 _KEYS: Final = {
     "scenario": frozenset({"workload", "jobs"}),
     "rig": frozenset({"agents"}),
-    "topology": frozenset({"single", "leaf_spine", "rail", "dumbbell", "parking_lot", "switches"}),
+    "topology": frozenset(
+        {"single", "leaf_spine", "fat_tree", "rail", "dumbbell", "parking_lot", "switches"}
+    ),
     "trace": frozenset({"traceEvents", "schemaVersion", "nodes", "workload_graph"}),
 }
 """Keys of which a file of each kind has at least one."""

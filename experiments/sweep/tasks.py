@@ -12,7 +12,7 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from etloop.contract.base.errors import ConfigError, InputError, Problem
 from etloop.contract.base.late_dataclass import dataclass
@@ -120,10 +120,20 @@ def _record(point: Point, files: PointFiles, mode: Mode, options: PrepareOptions
     return point_record(point, files, prepared.plan)
 
 
-def make_runs(study: bytes, point: Point, files: PointFiles, repeats: tuple[int, ...]) -> tuple[MadeRun, ...]:
-    """Make the runs of a point in virtual time that do not exist yet. `study` is pickled, without its points."""
+class PointTask(NamedTuple):
+    """Runs of one point."""
+
+    point: Point
+    files: PointFiles
+    repeats: tuple[int, ...]
+
+
+def make_runs(study: bytes, batch: tuple[PointTask, ...]) -> tuple[tuple[MadeRun, ...], ...]:
+    """Make the runs of points in virtual time that do not exist yet. `study` is pickled, without its points."""
     runs = _runs_of(study)
-    return tuple(runs.made_or_found(point, files, repeat) for repeat in repeats)
+    return tuple(
+        tuple(runs.made_or_found(task.point, task.files, repeat) for repeat in task.repeats) for task in batch
+    )
 
 
 def find_runs(
@@ -139,35 +149,50 @@ def _runs_of(study: bytes) -> Runs:
     return Runs(pickle.loads(study), SilentWatcher())  # noqa: S301 - written by our own parent
 
 
+class Pool(NamedTuple):
+    """An executor that makes runs, and its number of workers."""
+
+    executor: Executor
+    workers: int
+    in_batches: bool = False
+    """True if a task makes many points, because a worker ends with its task."""
+
+
 def carry_out_on(
-    executor: Executor,
-    workers: int,
+    pool: Pool,
     study: Study,
     turns: Sequence[Turn],
     record: SweepRecord,
     watcher: RunWatcher,
     keep: Keep,
 ) -> SweepRecord:
-    """Make the runs of `turns` that do not exist yet, on the workers of an executor; return the index.
+    """Make the runs of `turns` that do not exist yet, on the workers of a pool; return the index.
 
     Raises `Stopped` if runs are missing because their workers were lost, or after several failed runs in a row; otherwise as
     the tasks do. The index is correct in every case.
     """
     log = RunLog(record, len(turns), watcher)
     missing = [turn for turn in turns if not log.is_done(study.points[turn.point][0], turn.repeat)]
-    chunks = _chunks(missing, workers)
+    chunks = [PointTask(*study.points[point], repeats) for point, repeats in _chunks(missing, pool.workers)]
+    size = -(-len(chunks) // (TASKS_PER_WORKER * pool.workers)) if pool.in_batches else 1
+    batches = [tuple(chunks[at : at + size]) for at in range(0, len(chunks), max(size, 1))]
     content = pickle.dumps(replace(study, points=()), pickle.HIGHEST_PROTOCOL)
-    tasks = [(content, *study.points[point], repeats) for point, repeats in chunks]
+    tasks = [(content, batch) for batch in batches]
+    window = pool.workers if pool.in_batches else 2 * pool.workers
     paced, lost_runs, reason = PacedKeep(keep), list[str](), ""
     try:
-        for number, result in outcomes(executor, 2 * workers, make_runs, tasks):
-            point, repeats = study.points[chunks[number][0]][0], chunks[number][1]
+        for number, result in outcomes(pool.executor, window, make_runs, tasks):
             if isinstance(result, WorkerLost):
-                lost_runs += [f"{point.name} repeat {repeat}" for repeat in repeats]
+                lost_runs += [
+                    f"{task.point.name} repeat {repeat}"
+                    for task in batches[number]
+                    for repeat in task.repeats
+                ]
                 reason = str(result)
                 continue
-            for made_run in result:
-                log.add(point, made_run)
+            for task, made_runs in zip(batches[number], result, strict=True):
+                for made_run in made_runs:
+                    log.add(task.point, made_run)
             if paced.is_due:
                 paced.keep(log.record)
             log.refuse_broken_row()

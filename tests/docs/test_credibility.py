@@ -1,4 +1,4 @@
-"""The credibility page: its table is that of the stored outputs of htsim and of the twin as it is now."""
+"""The credibility page: its tables are those of the stored outputs of other simulators and of the twin as it is now."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Final
 
 import pytest
 
+from etloop.controller.export.bundle import Simulator
+from tests.measure import astra_sim
 from tests.measure.simulators import (
     KINDS,
     OUTPUTS,
@@ -21,7 +23,7 @@ from tests.measure.simulators import (
     twin_times,
 )
 from tests.support.docs.records import marked
-from tests.support.simulator_cases import CASES, SimulatorCase
+from tests.support.simulator_cases import CASES, ROCE, SWITCH_CASES, SimulatorCase
 
 SMALL_HOSTS: Final = 16
 STORED: Final = json.loads(OUTPUTS.read_text())
@@ -66,3 +68,27 @@ def test_twin_and_export_are_as_the_page_says(case: SimulatorCase, tmp_path: Pat
         if kind == "uet":
             about = export_case(prepared, tmp_path)
             assert about.command == STORED["cases"][case.name]["command"]
+
+
+ASTRA: Final = json.loads(astra_sim.OUTPUTS.read_text())
+SHORT: Final = ("one flow", "permutation 16 at one switch, 100G")
+
+
+@pytest.mark.parametrize(
+    "case",
+    [case for case in SWITCH_CASES if case.name.startswith(SHORT) or os.environ.get("ETLOOP_FULL")],
+    ids=lambda case: case.name,
+)
+def test_astra_sim_and_the_twin_are_as_the_page_says(case: SimulatorCase, tmp_path: Path) -> None:
+    stored = ASTRA["cases"][case.name]
+    assert astra_sim.row_of(case, stored["last"]) == row_of(case), (
+        "run python -m tests.measure.astra_sim --write"
+    )
+    about = export_case(prepare_case(case, tmp_path, ROCE), tmp_path, Simulator.ASTRA_SIM)
+    assert about.command == stored["command"]
+
+
+def test_page_has_every_case_of_astra_sim() -> None:
+    assert ASTRA["revision"] == astra_sim.REVISION
+    assert list(ASTRA["cases"]) == [case.name for case in SWITCH_CASES]
+    assert all(row_of(case)[-1] == "ok" for case in SWITCH_CASES)

@@ -61,6 +61,24 @@ def place(tmp_path: Path) -> Place:
     return place
 
 
+DOOMED_POINT = """\
+import os, signal, sys
+# The first job that has made a run of the sweep dies by SIGKILL.
+from etloop.experiments.sweep.run import Runs
+made = Runs.made_or_found
+def made_or_dead(runs, point, files, repeat):
+    run = made(runs, point, files, repeat)
+    if "SLURM_JOB_ID" in os.environ:
+        try:
+            os.mkdir("died")
+        except FileExistsError:
+            return run
+        os.kill(os.getpid(), signal.SIGKILL)
+    return run
+Runs.made_or_found = made_or_dead
+"""
+
+
 def submit(cluster: Slurm, place: Place, *arguments: str) -> CompletedProcess[str]:
     """Waits for the job; its exit code is that of the recipe."""
     return cluster.call(
@@ -71,6 +89,16 @@ def submit(cluster: Slurm, place: Place, *arguments: str) -> CompletedProcess[st
         CONTROL_PORT=str(free_ports(1)[0]),
         ALLOW_PEERS="127.0.0.0/8",
     )
+
+
+def write_sweep(place: Path) -> None:
+    scenario = "workload: {incast: {senders: 3, size: 64KiB}}\nmapping: {placement: round_robin}\n"
+    for name, text in (("s.yaml", scenario), ("t.yaml", TOPOLOGY), ("sweep.yaml", SWEEP)):
+        (place / name).write_text(text)
+
+
+def contents(place: Path) -> dict[Path, bytes]:
+    return {path.relative_to(place): path.read_bytes() for path in place.rglob("*") if path.is_file()}
 
 
 def log(place: Place) -> str:
@@ -136,9 +164,7 @@ def test_an_array_whose_shard_is_killed_leaves_the_bytes_of_one_process(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     binary = Path(sys.executable).parent
-    scenario = "workload: {incast: {senders: 3, size: 64KiB}}\nmapping: {placement: round_robin}\n"
-    for name, text in (("s.yaml", scenario), ("t.yaml", TOPOLOGY), ("sweep.yaml", SWEEP)):
-        (tmp_path / name).write_text(text)
+    write_sweep(tmp_path)
     (tmp_path / "etloop").write_text(DOOMED_ETLOOP.replace("@BIN@", str(binary)))
     (tmp_path / "etloop").chmod(0o755)
     shutil.copy(ROOT / "examples" / "slurm" / "sweep.sbatch", tmp_path)
@@ -152,8 +178,21 @@ def test_an_array_whose_shard_is_killed_leaves_the_bytes_of_one_process(
     assert submit_sweep("0", "2") == 0
     assert submit_sweep("0", "collect") == 0
     assert main(["sweep", "sweep.yaml", "--twin", "--out", "one"]) == 0
-    one, study = (
-        {path.relative_to(place): path.read_bytes() for path in place.rglob("*") if path.is_file()}
-        for place in (tmp_path / "one", tmp_path / "study")
-    )
-    assert study == one
+    assert contents(tmp_path / "study") == contents(tmp_path / "one")
+
+
+def test_jobs_that_a_sweep_submits_one_of_which_is_killed_leave_the_bytes_of_one_process(
+    cluster: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_sweep(tmp_path)
+    (tmp_path / "doom").mkdir()
+    (tmp_path / "doom" / "sitecustomize.py").write_text(DOOMED_POINT)
+    words = ("sweep", "sweep.yaml", "--twin", "--out", "study", "--slurm", "2", "--slurm-option", "time=5")
+    command = (sys.executable, "-m", "etloop", *words)
+    ended = cluster.call(*command, place=tmp_path, PYTHONPATH=str(tmp_path / "doom"))
+    assert ended.returncode == 0, ended.stderr
+    assert (tmp_path / "died").is_dir(), "a job was killed"
+    assert not (tmp_path / "study.slurm").exists()
+    assert main(["sweep", "sweep.yaml", "--twin", "--out", "one"]) == 0
+    assert contents(tmp_path / "study") == contents(tmp_path / "one")

@@ -64,17 +64,19 @@ def summary_us(end_ns: Any) -> dict[str, float]:
     return {"first": float(times.min()), "mean": float(times.mean()), "last": float(times.max())}
 
 
-def export_case(prepared: Prepared, directory: Path) -> Manifest:
+def export_case(prepared: Prepared, directory: Path, simulator: Simulator = Simulator.HTSIM) -> Manifest:
     """Write the export of a case to `directory`."""
-    about, files = export_plan(prepared.plan, described_device(prepared).topology, Simulator.HTSIM)
+    about, files = export_plan(prepared.plan, described_device(prepared).topology, simulator)
     for name, content in files.items():
         (directory / name).write_bytes(content)
     return about
 
 
-def htsim_times(case: SimulatorCase, directory: Path, binary: Path) -> tuple[dict[str, float], str]:
-    """Run htsim on the export of a case; return its times and the command."""
-    about = export_case(prepare_case(case, directory, "uet"), directory)
+def simulator_times(
+    case: SimulatorCase, directory: Path, binary: Path, simulator: Simulator, kind: str
+) -> tuple[dict[str, float], str]:
+    """Run a simulator on the export of a case over a transport; return its times and the command."""
+    about = export_case(prepare_case(case, directory, kind), directory, simulator)
     words = about.command.removesuffix(f" > {OUTPUT_FILE}").split()[1:]
     done = subprocess.run(
         [binary, *words], cwd=directory, capture_output=True, text=True, timeout=1800, check=True
@@ -106,21 +108,30 @@ def write_page() -> None:
             ours[case.name] = {
                 kind: twin_times(prepare_case(case, Path(place), kind))["last"] for kind in KINDS
             }
+    source = f"{REVISION}, outputs in tests/support/htsim_outputs.json"
+    write_record(RECORD, "simulators", source, COLUMNS, table_rows(stored, ours))
+
+
+def write_record(
+    record_file: Path, module: str, source: str, columns: list[str], rows: list[list[str]]
+) -> None:
+    """Write a record of virtual time, and its table on the page. `module` of tests.measure makes it with `--write`."""
     commit = subprocess.run(
         ["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.strip()
     record = {
-        "command": "python -m tests.measure.simulators --write",
+        "command": f"python -m tests.measure.{module} --write",
         "machine": "any: virtual time",
         "commit": commit,
         "date": datetime.now(UTC).date().isoformat(),
-        "source": f"{REVISION}, outputs in tests/support/htsim_outputs.json",
-        "columns": COLUMNS,
-        "rows": table_rows(stored, ours),
+        "source": source,
+        "columns": columns,
+        "rows": rows,
     }
-    RECORD.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
-    shown = dict(marked(PAGE.read_text()))[RECORD.stem]
-    PAGE.write_text(PAGE.read_text().replace(shown, rendered(RECORD.stem, record)))
+    record_file.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+    name = record_file.stem.replace("_", "-")
+    shown = dict(marked(PAGE.read_text()))[name]
+    PAGE.write_text(PAGE.read_text().replace(shown, rendered(name, record)))
 
 
 def main() -> None:
@@ -145,7 +156,7 @@ def main() -> None:
             continue
         with tempfile.TemporaryDirectory() as place:
             directory = Path(place)
-            theirs, command = htsim_times(case, directory, parsed.htsim)
+            theirs, command = simulator_times(case, directory, parsed.htsim, Simulator.HTSIM, "uet")
             ours = {kind: twin_times(prepare_case(case, directory, kind)) for kind in KINDS}
         stored[case.name] = {**theirs, "command": command}
         cells = [f"{ours[kind]['last']:.1f} ({ours[kind]['mean']:.1f})" for kind in KINDS]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +20,15 @@ TRIMMED_DSCP: Final = 50
 QUEUE_PACKETS: Final = {100: 43, 200: 86, 400: 172, 800: 344}
 """By the rate in Gbit/s: one bandwidth-delay product of 14 us."""
 PACKET_BYTES: Final = 4_160
+ROCE: Final = "roce"
+"""Kind of a case over RoCEv2 with PFC, without congestion control."""
+ROCE_SWITCH: Final[dict[str, object]] = {
+    "preset": "lossless",
+    "latency": "0ns",
+    "buffer": "32MiB",
+    "groups": {3: {"alpha": 0.125}},
+}
+"""32 MiB, of which a port's priority group may have an eighth of what is free."""
 
 
 @dataclass(frozen=True)
@@ -45,15 +54,23 @@ class SimulatorCase:
         rows = [f"{source},{target},{self.flow_bytes},0" for source, target in self.flows]
         (directory / "flows.csv").write_text("\n".join(["from,to,bytes,start_ns", *rows]) + "\n")
         trimming = f", trimming: {{dscp: [{TRIMMED_DSCP}]}}" if self.trims else ", timeout_floor: 101us"
+        transport = f"kind: {kind}, cc: {{algorithm: nscc}}, ack: {{dscp: 48}}{trimming}"
+        if kind == ROCE:
+            transport = "cc: {algorithm: none}"
         scenario = directory / f"scenario.{kind}.yaml"
         scenario.write_text(
             f"workload: {{flows: {{file: flows.csv, hosts: {self.hosts}, processes: 1}}}}\n"
-            "collectives: {shaping: plain}\n"
-            f"transport: {{kind: {kind}, cc: {{algorithm: nscc}}, ack: {{dscp: 48}}{trimming}}}\n"
+            f"collectives: {{shaping: plain}}\ntransport: {{{transport}}}\n"
         )
-        topology = directory / "topology.yaml"
-        topology.write_text(json.dumps(self._topology(), indent=1))
+        topology = directory / f"topology.{'roce.' if kind == ROCE else ''}yaml"
+        topology.write_text(
+            json.dumps(self._topology(ROCE_SWITCH if kind == ROCE else self._switch()), indent=1)
+        )
         return scenario, topology
+
+    def untrimmed(self) -> SimulatorCase:
+        """Return the case on switches that drop."""
+        return replace(self, trims=False)
 
     def _switch(self) -> dict[str, object]:
         queue_bytes = QUEUE_PACKETS[self.gbps] * PACKET_BYTES
@@ -73,9 +90,9 @@ class SimulatorCase:
             settings["trimming"] = {"size": "84B", "dscp": TRIMMED_DSCP}
         return settings
 
-    def _topology(self) -> dict[str, object]:
+    def _topology(self, switch: dict[str, object]) -> dict[str, object]:
         ports = [f"a{host}/p" for host in range(self.hosts)]
-        rate, switch = f"{self.gbps}Gbps", self._switch()
+        rate = f"{self.gbps}Gbps"
         below = self.hosts // self.leaves
         if self.leaves == 1:
             return {"single": {"ports": ports, "rate": rate, "delay": "1us", "switch": switch}}
@@ -155,3 +172,19 @@ CASES: Final = (
     SimulatorCase("all-to-all 16, 800G", *_TREE, all_to_all(16), 400_000, 800, pods=4),
     SimulatorCase("all-to-all 16, no trimming, 100G", *_TREE, all_to_all(16), 200_000, pods=4, trims=False),
 )
+
+_RATES: Final = ((100, 2 * _MB), (400, 8 * _MB), (800, 16 * _MB))
+"""Rates in Gbit/s, each with the bytes of a flow, which take 160 us."""
+SWITCH_CASES: Final = tuple(
+    SimulatorCase(
+        f"{name} at one switch, {gbps}G", hosts, 1, 0, flows, flow_bytes // parts, gbps, budget=budget
+    )
+    for name, hosts, flows, parts, budget in (
+        ("one flow", 2, ((0, 1),), 1, 0.05),
+        ("permutation 16", 16, permutation(16, 1), 1, 0.10),
+        ("incast 15:1", 16, incast(15), 2, 0.10),
+        ("all-to-all 16", 16, all_to_all(16), 8, 0.10),
+    )
+    for gbps, flow_bytes in _RATES
+)
+"""Hosts at one switch, for simulators without other networks."""

@@ -23,6 +23,7 @@ class Kind(StrEnum):
     RIGHTS = "for root"
     TORCH = "of PyTorch, which takes longer to install than continuous integration has"
     SNAPPI = "of the snappi package, which pins older releases than the lock files"
+    CLOUDAI = "of CloudAI, which is not on the package index"
     KERNEL = "of what this kernel or machine does not have"
 
 
@@ -36,6 +37,7 @@ _KINDS: Final = (
     (re.compile(r"^no interop machine: no kernel to boot\b"), Kind.FETCHED),
     (re.compile(r"^PyTorch is not installed"), Kind.TORCH),
     (re.compile(r"^the snappi package is not installed"), Kind.SNAPPI),
+    (re.compile(r"^CloudAI is not installed"), Kind.CLOUDAI),
     (re.compile(r"\broot\b"), Kind.RIGHTS),
     (
         re.compile(

@@ -1,4 +1,4 @@
-"""Networks described by a few numbers: one switch, leaves and spines, rails, a dumbbell, a parking lot.
+"""Networks described by a few numbers: one switch, leaves and spines, a fat tree, rails, a dumbbell, a parking lot.
 
 This module declares the keys of each in `topology.yaml`, and decides the switches, links and attachments that result.
 """
@@ -141,6 +141,80 @@ class LeafSpineKeys(TierKeys):
     """The leaves."""
     lower: SwitchKeys = group(SwitchKeys, "leaf")
     """Settings of every leaf."""
+
+
+@dataclass(frozen=True, slots=True)
+class FatTreeKeys(LinkKeys):
+    """Three tiers: pods of leaves and spines, and cores, each of which has a link to one spine of every pod."""
+
+    uplink_rate_bps: int = setting_like("uplink_rate", _rate, "rate_bps")
+    """Rate of the links between leaves and spines; `rate` if left out."""
+    uplink_delay_ns: int = setting_like("uplink_delay", _delay, "delay_ns")
+    """One-way propagation delay of each of them; `delay` if left out."""
+    core_rate_bps: int = setting_like("core_rate", _rate, "uplink_rate_bps")
+    """Rate of the links between spines and cores; `uplink_rate` if left out."""
+    core_delay_ns: int = setting_like("core_delay", _delay, "uplink_delay_ns")
+    """One-way propagation delay of each of them; `uplink_delay` if left out."""
+    pods: int = setting("pods", integer(2, MOST_SWITCH_PORTS), 2)
+    """Number of pods, which have equal shares of the leaves."""
+    leaves: tuple[PortKeys, ...] = groups(
+        PortKeys, "leaves", remedy="list the leaves pod by pod, each with its ports"
+    )
+    """The leaves, pod by pod."""
+    spines: int = setting("spines", integer(1, MOST_SWITCH_PORTS), 1)
+    """Spines of a pod; each leaf has a link to each of them."""
+    cores: int = setting("cores", integer(1, MOST_SWITCH_PORTS), 1)
+    """Cores above each spine; spines of the same number in all pods have the same cores."""
+    leaf: SwitchKeys = group(SwitchKeys, "leaf")
+    """Settings of every leaf."""
+    spine: SwitchKeys = group(SwitchKeys, "spine")
+    """Settings of every spine."""
+    core: SwitchKeys = group(SwitchKeys, "core")
+    """Settings of every core."""
+
+    def broken_rules(self, _: Collection[str]) -> Iterator[Problem]:
+        """Yield pods of different sizes, and more switches or links than there may be."""
+        if len(self.leaves) % self.pods:
+            yield Problem(
+                "pods", f"{len(self.leaves)} leaves in {self.pods} pods", "give all pods as many leaves"
+            )
+        if self.is_too_large:
+            problem = f"{self._switches} switches, and {len(self.leaves) // self.pods + self.cores} links of a spine"
+            remedy = f"keep them within {MOST_SWITCHES} switches of {MOST_SWITCH_PORTS} ports"
+            yield Problem("spines", problem, remedy)
+
+    @property
+    def _switches(self) -> int:
+        return len(self.leaves) + self.spines * (self.pods + self.cores)
+
+    @property
+    def is_too_large(self) -> bool:
+        """Return whether there are too many switches, or too many ports of a spine."""
+        links = len(self.leaves) // self.pods + self.cores
+        return self._switches > MOST_SWITCHES or links > MOST_SWITCH_PORTS
+
+    def build(self, draft: Draft, place: Section) -> None:
+        """Add the switches to the draft."""
+        leaves = []
+        for index, entry in enumerate(self.leaves):
+            leaves.append(draft.add_switch(f"leaf{index}", self.leaf, place.section("leaf")))
+            for port in entry.ports:
+                draft.attach(leaves[-1], port, self.rate_bps, self.delay_ns)
+        if self.is_too_large:
+            return
+        of_pod = max(len(self.leaves) // self.pods, 1)
+        spines: list[list[int]] = [[] for _ in range(self.spines)]
+        for pod, number in itertools.product(range(self.pods), range(self.spines)):
+            spine = draft.add_switch(f"spine{pod}.{number}", self.spine, place.section("spine"))
+            spines[number].append(spine)
+            for leaf in leaves[pod * of_pod : (pod + 1) * of_pod]:
+                draft.link(leaf, spine, self.uplink_rate_bps, self.uplink_delay_ns)
+        for number, below in enumerate(spines):
+            for index in range(self.cores):
+                name = f"core{number * self.cores + index}"
+                core = draft.add_switch(name, self.core, place.section("core"))
+                for spine in below:
+                    draft.link(spine, core, self.core_rate_bps, self.core_delay_ns)
 
 
 @dataclass(frozen=True, slots=True)

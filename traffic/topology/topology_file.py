@@ -51,6 +51,7 @@ from etloop.traffic.topology.draft import Draft
 from etloop.traffic.topology.routes import islands
 from etloop.traffic.topology.short_form_file import (
     DumbbellKeys,
+    FatTreeKeys,
     LeafSpineKeys,
     LinkKeys,
     ParkingLotKeys,
@@ -66,6 +67,7 @@ MOST_ROUTES: Final = 1 << 22
 _FORMS: Final = {
     SingleKeys: "single",
     LeafSpineKeys: "leaf_spine",
+    FatTreeKeys: "fat_tree",
     RailKeys: "rail",
     DumbbellKeys: "dumbbell",
     ParkingLotKeys: "parking_lot",
@@ -197,12 +199,14 @@ class SeedKeys:
 
 @dataclass(frozen=True, slots=True)
 class TopologyKeys:
-    """Content of `topology.yaml`: exactly one of six descriptions of a network, and what holds for any."""
+    """Content of `topology.yaml`: exactly one of seven descriptions of a network, and what holds for any."""
 
     single: SingleKeys | None = optional_group(SingleKeys, "single")
     """One switch with all ports."""
     leaf_spine: LeafSpineKeys | None = optional_group(LeafSpineKeys, "leaf_spine")
     """Leaves with the rig's ports, and spines that connect them."""
+    fat_tree: FatTreeKeys | None = optional_group(FatTreeKeys, "fat_tree")
+    """Pods of leaves and spines, and cores that connect the pods."""
     rail: RailKeys | None = optional_group(RailKeys, "rail")
     """A switch for every rail, and spines that connect them if there are any."""
     dumbbell: DumbbellKeys | None = optional_group(DumbbellKeys, "dumbbell")
@@ -259,7 +263,7 @@ def parse_topology(
         problem = f"describes {' and '.join(kinds)}" if kinds else "describes no network"
         file.mistake(None, "", problem, f"write exactly one of {', '.join(_KINDS)}")
     draft = Draft()
-    for form in (keys.single, keys.leaf_spine, keys.rail, keys.dumbbell, keys.parking_lot):
+    for form in (keys.single, keys.leaf_spine, keys.fat_tree, keys.rail, keys.dumbbell, keys.parking_lot):
         if form is not None:
             form.build(draft, top.section(_FORMS[type(form)]))
     _add_switches(keys, top, draft)

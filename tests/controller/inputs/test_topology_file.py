@@ -77,6 +77,35 @@ def test_a_leaf_spine_joins_every_leaf_with_every_spine() -> None:
     assert len({switch.seed for switch in topology.switches}) == 4, "switches that hash alike would polarise"
 
 
+def test_a_fat_tree_joins_pods_by_cores_above_spines_of_one_number() -> None:
+    topology = parsed("""
+        fat_tree:
+          rate: 100Gbps
+          uplink_rate: 200Gbps
+          core_rate: 400Gbps
+          leaves: [{ports: [a/p0]}, {ports: [b/p0]}, {ports: [c/p0]}, {ports: [d/p0]}]
+          pods: 2
+          spines: 2
+          cores: 3
+    """)
+    names = [switch.name for switch in topology.switches]
+    assert names[:8] == [f"leaf{leaf}" for leaf in range(4)] + [
+        "spine0.0",
+        "spine0.1",
+        "spine1.0",
+        "spine1.1",
+    ]
+    assert names[8:] == [f"core{core}" for core in range(6)]
+    linked = {(names[link.a.switch], names[link.b.switch]) for link in topology.links}
+    assert {b for a, b in linked if a == "leaf2"} == {"spine1.0", "spine1.1"}
+    assert {a for a, b in linked if b == "core3"} == {"spine0.1", "spine1.1"}
+    assert len(linked) == len(topology.links) == 4 * 2 + 2 * 2 * 3
+    rates = {(names[link.a.switch][:4], topology.port_of(link.a).rate_bps // GBPS) for link in topology.links}
+    assert rates == {("leaf", 200), ("spin", 400)}
+    assert len(routes(topology)[0][2]) == 2, "both spines of its pod lead to another pod"
+    assert len(routes(topology)[4][2]) == 3
+
+
 def test_rails_without_spines_are_networks_of_their_own() -> None:
     topology = parsed("""
         rail:
@@ -295,7 +324,19 @@ MISTAKES = (
         "nothing is described",
         "seed: 1",
         [
-            "t.yaml: describes no network; write exactly one of single, leaf_spine, rail, dumbbell, parking_lot, switches"
+            "t.yaml: describes no network; write exactly one of single, leaf_spine, fat_tree, rail, dumbbell, parking_lot"
+        ],
+    ),
+    (
+        "a fat tree of pods of different sizes",
+        "    fat_tree: {leaves: [{ports: [a/p0]}, {ports: [b/p0]}, {ports: [c/p0]}], pods: 2, rate: 100Gbps}",
+        ["t.yaml:1: fat_tree.pods: 3 leaves in 2 pods; give all pods as many leaves"],
+    ),
+    (
+        "a fat tree with more switches than there may be",
+        "    fat_tree: {leaves: [{ports: [a/p0]}, {ports: [b/p0]}], spines: 1000, cores: 10, rate: 100Gbps}",
+        [
+            "t.yaml:1: fat_tree.spines: 12002 switches, and 11 links of a spine; keep them within 4096 switches"
         ],
     ),
     (

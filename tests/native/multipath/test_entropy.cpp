@@ -33,7 +33,7 @@ struct OwnValues {
   uint16_t next() { return values.next(); }
   uint16_t next_but(uint16_t failed) { return values.next_but(failed); }
   void tell(uint16_t value, EntropyEvent event) { paths.tell(value, event); }
-  void arrived_clean(uint16_t value) { values.arrived_clean(value); }
+  void arrived_clean(uint16_t value, uint32_t packets = 1) { values.arrived_clean(value, packets); }
   bool next_to_probe(uint16_t& value) { return paths.next_to_probe(value, ++now, 1); }
   EntropyState state_of(uint16_t value) const { return paths.state_of(value); }
   size_t active() const { return paths.active(); }
@@ -137,6 +137,22 @@ void recycling_takes_what_arrived_unmarked_first() {
   values.tell(kFirst + 3, EntropyEvent::marked);
   CHECK_EQ(values.next(), kFirst + 9);
   CHECK(values.state_of(kFirst + 3) == EntropyState::skip);
+}
+
+void recycling_takes_a_value_again_once_it_arrives_unmarked() {
+  OwnValues values(params(EntropyChoice::recycled, 64), kFirst, 11);
+  values.tell(kFirst + 3, EntropyEvent::marked);
+  values.arrived_clean(kFirst + 3);
+  CHECK(values.state_of(kFirst + 3) == EntropyState::good);
+  CHECK_EQ(values.next(), kFirst + 3);
+}
+
+void recycling_takes_a_value_for_every_packet_of_its_answer() {
+  OwnValues values(params(EntropyChoice::recycled, 64), kFirst, 11);
+  values.arrived_clean(kFirst + 9, 3);
+  values.arrived_clean(kFirst + 3);
+  for (int i = 0; i < 3; ++i) CHECK_EQ(values.next(), kFirst + 9);
+  CHECK_EQ(values.next(), kFirst + 3);
 }
 
 void each_mark_costs_another_turn_with_penalties() {
@@ -381,6 +397,8 @@ int main() {
   no_more_are_withdrawn_than_leave_enough();
   a_withdrawn_value_comes_back_by_a_probe();
   recycling_takes_what_arrived_unmarked_first();
+  recycling_takes_a_value_again_once_it_arrives_unmarked();
+  recycling_takes_a_value_for_every_packet_of_its_answer();
   each_mark_costs_another_turn_with_penalties();
   values_of_others_are_ignored();
   ports_go_round_at_the_end_of_the_range();

@@ -102,10 +102,10 @@ def test_segments_lead_every_packet_by_an_outer_header() -> None:
 
 
 def test_ipv6_and_a_tag_are_longer() -> None:
-    plain = framing_of(UNCONTROLLED, ipv6=False, led=False)
+    plain = framing_of(UNCONTROLLED, ipv6=False, encapsulated=False)
     assert plain.around_bytes == 82
-    assert framing_of(UNCONTROLLED, ipv6=True, led=False).around_bytes == 102
-    assert framing_of(replace(UNCONTROLLED, vlan_id=5), ipv6=False, led=False).around_bytes == 86
+    assert framing_of(UNCONTROLLED, ipv6=True, encapsulated=False).around_bytes == 102
+    assert framing_of(replace(UNCONTROLLED, vlan_id=5), ipv6=False, encapsulated=False).around_bytes == 86
 
 
 @pytest.mark.parametrize("seed", range(20))

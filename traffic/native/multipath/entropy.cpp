@@ -1,18 +1,23 @@
 #include "multipath/entropy.h"
 
+#include <algorithm>
+
 namespace etloop::multipath {
 
 EntropyValues::EntropyValues(EntropyChoice choice, PathStates& paths, uint32_t seed)
     : choice_(choice), paths_(paths), turn_(seed % paths.size()), random_(seed | 1U) {}
 
-void EntropyValues::arrived_clean(uint16_t value) {
+void EntropyValues::arrived_clean(uint16_t value, uint32_t packets) {
   uint32_t index = 0;
-  if (choice_ != EntropyChoice::recycled || !paths_.index_of(value, index) || !paths_.is_good(index)) return;
+  if (choice_ != EntropyChoice::recycled || !paths_.index_of(value, index)) return;
+  paths_.miss_turn(index);  // a mark of before is outdated
+  if (!paths_.is_good(index)) return;
   if (recycled_count_ == kRecycled) {
     recycled_head_ = (recycled_head_ + 1) % kRecycled;
     --recycled_count_;
   }
-  recycled_[(recycled_head_ + recycled_count_++) % kRecycled] = static_cast<uint16_t>(index);
+  const auto uses = static_cast<uint16_t>(std::clamp<uint32_t>(packets, 1, kMostUses));
+  recycled_[(recycled_head_ + recycled_count_++) % kRecycled] = {static_cast<uint16_t>(index), uses};
 }
 
 // Return the previous value while it is in use. A value chosen for other planes, as for answers, is not remembered.
@@ -61,10 +66,12 @@ uint32_t EntropyValues::draw(uint32_t planes) {
 
 uint32_t EntropyValues::recycle(uint32_t planes) {
   while (recycled_count_ > 0) {
-    const uint32_t index = recycled_[recycled_head_];
+    Recycled& oldest = recycled_[recycled_head_];
+    const bool usable = paths_.is_good(oldest.index) && may_take(oldest.index, planes);
+    if (usable && --oldest.packets > 0) return oldest.index;
     recycled_head_ = (recycled_head_ + 1) % kRecycled;
     --recycled_count_;
-    if (paths_.is_good(index) && may_take(index, planes)) return index;
+    if (usable) return oldest.index;
   }
   return draw(planes);
 }

@@ -25,14 +25,15 @@ class EntropyValues {
   // For the retry of such a packet that was not answered on `failed`, when no other packet in flight would detect the cause: on
   // the next plane that is up, whatever the state of its paths.
   uint16_t next_plane(uint16_t failed);
-  // A packet with this value arrived without an ECN mark.
-  void arrived_clean(uint16_t value);
+  // A packet with this value arrived without an ECN mark; its answer acknowledges `packets`, each of which lets one more take it.
+  void arrived_clean(uint16_t value, uint32_t packets = 1);
 
   PathStates& paths() { return paths_; }
   const PathStates& paths() const { return paths_; }
 
  private:
   static constexpr uint32_t kRecycled = 8;
+  static constexpr uint32_t kMostUses = 64;  // packets of one answer's bitmap
   static constexpr uint32_t kMostRounds = 16;  // one more than the largest penalty
 
   bool may_take(uint32_t index, uint32_t planes) const {
@@ -54,7 +55,12 @@ class EntropyValues {
   PathStates& paths_;
   uint32_t turn_;
   uint32_t random_;
-  std::array<uint16_t, kRecycled> recycled_{};  // indices, the oldest first
+  struct Recycled {
+    uint16_t index = 0;
+    uint16_t packets = 0;  // that may still take it
+  };
+
+  std::array<Recycled, kRecycled> recycled_{};  // the oldest first
   uint32_t recycled_head_ = 0;
   uint32_t recycled_count_ = 0;
 };

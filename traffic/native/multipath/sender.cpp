@@ -130,28 +130,30 @@ void Sender::arrived_before(uint32_t end, Nanos now, AckOutcome& outcome) {
   timer_.note_progress(now);
 }
 
-void Sender::learn_value(const ArrivalReport& report) {
+// Return the value of a packet that arrived unmarked, if the report has one.
+std::optional<uint16_t> Sender::learn_value(const ArrivalReport& report) {
   uint16_t value = report.value;
   if (!report.names_value) {
     if (report.answers_probe) {
-      if (report.probe_id != probe_.id) return;
+      if (report.probe_id != probe_.id) return std::nullopt;
       value = probe_.value;
     } else if (sent_.has(report.cause_psn)) {
       value = sent_.at(report.cause_psn).entropy;
     } else {
-      return;
+      return std::nullopt;
     }
   }
   switch (report.mark) {
     case PathMark::none:
-      if (report.answers_probe) entropy_.paths().tell(value, EntropyEvent::probe_answered);
-      else entropy_.arrived_clean(value);
+      if (!report.answers_probe) return value;
+      entropy_.paths().tell(value, EntropyEvent::probe_answered);
       break;
     case PathMark::skip_once:
       entropy_.paths().tell(value, report.answers_probe ? EntropyEvent::marked_by_probe : EntropyEvent::marked);
       break;
     case PathMark::skip_always: entropy_.paths().tell(value, EntropyEvent::withdrawn); break;
   }
+  return std::nullopt;
 }
 
 // Return how many packets are newly lost.
@@ -203,7 +205,7 @@ AckOutcome Sender::on_report(const ArrivalReport& report, Nanos now) {
     return outcome;
   }
   outcome.ecn_echo = report.mark == PathMark::skip_once;
-  learn_value(report);
+  const std::optional<uint16_t> clean_value = learn_value(report);
   learn_round_trip(report, now, outcome);
   arrived_before(end, now, outcome);
   for (uint64_t bits = report.bitmap; bits != 0; bits &= bits - 1) {
@@ -212,6 +214,7 @@ AckOutcome Sender::on_report(const ArrivalReport& report, Nanos now) {
     if (sent_.at(psn).state == SentState::lost) reordering_.note_lost_in_vain(now);
     if (sent_.arrived(psn)) note_arrived(sent_.at(psn), outcome);
   }
+  if (clean_value) entropy_.arrived_clean(*clean_value, outcome.packets);
   if (outcome.packets > 0) timer_.note_progress(now);
   reordering_.note_answer(timer_, now);
   outcome.bytes = uint64_t{outcome.packets} << mtu_shift_;

@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <memory_resource>
+#include <optional>
 
 #include "base/time.h"
 #include "cc/ack_outcome.h"
@@ -131,7 +132,7 @@ class Sender {
   void set_round_trip(Nanos round_trip_ns) { timer_.set_round_trip(round_trip_ns); }
 
  private:
-  void learn_value(const ArrivalReport& report);
+  std::optional<uint16_t> learn_value(const ArrivalReport& report);
   void learn_round_trip(const ArrivalReport& report, Nanos now, AckOutcome& outcome);
   void learn_of_probe(const ArrivalReport& report, Nanos now, AckOutcome& outcome);
   void note_arrived(const SentPacket& packet, AckOutcome& outcome);
