@@ -30,6 +30,15 @@ _MATRIX_WORDS = (
     "linear",
     "einsum",
     "gemm",
+    "rnn",
+    "lstm",
+    "gru",
+    "cdist",
+    "trilinear",
+    "bilinear",
+    "linalg",
+    "cholesky",
+    "fft",
 )
 _NO_MATRIX = ("_fused_rms_norm", "comm")
 

@@ -13,6 +13,7 @@ import torch
 from torch import distributed
 from torch.autograd import Variable
 from torch.distributed import utils as distributed_utils
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import distributed as data_parallel
 
 from ..events import Refusal
@@ -42,11 +43,12 @@ def install() -> None:
             for tensor, part in zip(bucket, flat.split([tensor.numel() for tensor in bucket]), strict=True):
                 tensor.detach().copy_(part.view(tensor.shape))
 
-    def refuse_hook(*args: Any, **kwargs: Any) -> None:
-        raise Refusal(
-            "a communication hook of DistributedDataParallel is not recorded",
-            "record without the hook, or compress and reduce gradients in the script itself",
-        )
+    def register_builtin(reducer: Reducer, kind: Any) -> None:
+        hooks = {
+            distributed.BuiltinCommHookType.ALLREDUCE: default_hooks.allreduce_hook,
+            distributed.BuiltinCommHookType.FP16_COMPRESS: default_hooks.fp16_compress_hook,
+        }
+        reducer.register_comm_hook(reducer.group, hooks[kind])
 
     def compute_assignment(
         tensors: Any, limits: Any, expect_sparse: Any = (), indices: Any = (), logger: Any = None
@@ -65,8 +67,8 @@ def install() -> None:
     distributed.Reducer = Reducer
     distributed.Logger = _Logger
     distributed._compute_bucket_assignment_by_size = compute_assignment
-    distributed._register_comm_hook = refuse_hook
-    distributed._register_builtin_comm_hook = refuse_hook
+    distributed._register_comm_hook = lambda reducer, state, hook: reducer.register_comm_hook(state, hook)
+    distributed._register_builtin_comm_hook = register_builtin
 
 
 def _assign(
@@ -103,6 +105,40 @@ _OPTIONS = (
 ).split()
 
 
+class Bucket:
+    """What a communication hook gets in place of PyTorch's `GradBucket`."""
+
+    def __init__(
+        self, index: int, flat: torch.Tensor, parameters: list[torch.Tensor], *, is_last: bool
+    ) -> None:
+        self._index, self._flat, self._parameters, self._is_last = index, flat, parameters, is_last
+
+    def index(self) -> int:
+        """Return the position of the bucket."""
+        return self._index
+
+    def buffer(self) -> torch.Tensor:
+        """Return all gradients as one tensor."""
+        return self._flat
+
+    def set_buffer(self, buffer: torch.Tensor) -> None:
+        """Replace the gradients."""
+        self._flat = buffer
+
+    def gradients(self) -> list[torch.Tensor]:
+        """Return the gradients in the shapes of their parameters."""
+        parts = self._flat.split([parameter.numel() for parameter in self._parameters])
+        return [part.view(parameter.shape) for part, parameter in zip(parts, self._parameters, strict=True)]
+
+    def parameters(self) -> list[torch.Tensor]:
+        """Return the parameters of the bucket."""
+        return self._parameters
+
+    def is_last(self) -> bool:
+        """Return whether it is the last bucket to be reduced."""
+        return self._is_last
+
+
 class Reducer:
     """Reduces the gradients of a module bucket by bucket during the backward pass."""
 
@@ -111,7 +147,8 @@ class Reducer:
         stated = dict(zip(_OPTIONS, options, strict=False))
         if stated.get("skip_all_reduce_unused_params"):
             raise Refusal("skip_all_reduce_unused_params is not recorded", "leave it at False")
-        self._params, self._buckets, self._group = list(params), bucket_indices, stated["process_group"]
+        self._params, self._buckets, self.group = list(params), bucket_indices, stated["process_group"]
+        self._hook: tuple[Any, Any] | None = None
         self._limits = list(stated.get("bucket_bytes_cap_list") or ()) or [
             stated["first_bucket_bytes_cap"],
             stated["bucket_bytes_cap"],
@@ -133,8 +170,12 @@ class Reducer:
     def __getattr__(self, name: str) -> Any:
         raise Refusal(
             f"DistributedDataParallel uses {name} of its reducer, which is not recorded",
-            "leave out join(), communication hooks and changes of the process group",
+            "leave out join(), mixed_precision and changes of the process group",
         )
+
+    def register_comm_hook(self, state: Any, hook: Any) -> None:
+        """Let a hook reduce the buckets: `hook(state, bucket)` returns the future of the reduced gradients."""
+        self._hook = state, hook
 
     def set_logger(self, logger: Any) -> None:
         """Accept the logger."""
@@ -216,7 +257,7 @@ class Reducer:
             self._is_expecting = False
             if self._find_unused and not self._static:
                 used = torch.zeros(len(self._params), dtype=torch.int32, device=self._params[0].device)
-                self._used_map = distributed.all_reduce(used, group=self._group, async_op=True), used
+                self._used_map = distributed.all_reduce(used, group=self.group, async_op=True), used
             Variable._execution_engine.queue_callback(self._finish)
 
     @property
@@ -234,9 +275,20 @@ class Reducer:
             gradient = self._params[index].grad
             if gradient is None:
                 view.zero_()
+            elif self._hook is not None:
+                view.copy_(gradient.reshape(-1))
             else:
-                torch.mul(gradient.reshape(-1), 1 / self._group.size(), out=view)
-        self._pending.append((distributed.all_reduce(flat, group=self._group, async_op=True), bucket, flat))
+                torch.mul(gradient.reshape(-1), 1 / self.group.size(), out=view)
+        if self._hook is None:
+            self._pending.append(
+                (distributed.all_reduce(flat, group=self.group, async_op=True), bucket, flat)
+            )
+            return
+        state, hook = self._hook
+        index = self._buckets.index(bucket)
+        parameters = [self._params[index] for index in bucket]
+        future = hook(state, Bucket(index, flat, parameters, is_last=index == len(self._buckets) - 1))
+        self._pending.append((future, bucket, flat))
 
     def _finish(self) -> None:
         with torch.no_grad():
@@ -244,7 +296,9 @@ class Reducer:
 
     def _copy_back(self) -> None:
         for work, bucket, flat in self._pending:
-            work.wait()
+            reduced = work.wait()
+            if self._hook is not None:
+                flat = (reduced[0] if isinstance(reduced, (list, tuple)) else reduced).reshape(-1)  # noqa: PLW2901
             views = flat.split([self._params[index].numel() for index in bucket])
             for index, view in zip(bucket, views, strict=True):
                 gradient = self._params[index].grad
@@ -267,7 +321,7 @@ class Reducer:
         device = self._params[0].device
         for count in (len(self._params) + 1, len(self._buckets)):
             indices = torch.zeros(count, dtype=torch.int32, device=device)
-            distributed.broadcast(indices, group=self._group, group_src=0)
+            distributed.broadcast(indices, group=self.group, group_src=0)
         return True
 
 

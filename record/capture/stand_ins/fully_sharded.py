@@ -1,4 +1,4 @@
-"""FSDP1: modules are moved by `Module._apply`, and data of other ranks is not compared."""
+"""FSDP: freed storages are new when they are used again; FSDP1 moves modules by `Module._apply` and compares no data of other ranks."""
 
 from __future__ import annotations
 
@@ -7,9 +7,19 @@ from typing import Any
 import torch
 from torch.distributed.fsdp import _init_utils
 
+from ..recorder import Record
 
-def install() -> None:
-    """Replace how FSDP1 moves modules to their device."""
+
+def install(record: Record) -> None:
+    """Replace how FSDP1 moves modules to their device, and notice freed storages."""
+    original_resize = torch.UntypedStorage.resize_
+
+    def resize(self: torch.UntypedStorage, size: int) -> Any:
+        if not size:
+            record.storages.renew(self)
+        return original_resize(self, size)
+
+    torch.UntypedStorage.resize_ = resize  # type: ignore[method-assign, assignment]
 
     def move_module(
         module: Any, ignored_parameters: Any, ignored_buffers: Any, device: torch.device | None, *args: Any
