@@ -36,9 +36,15 @@ _MATRIX_WORDS = (
     "cdist",
     "trilinear",
     "bilinear",
-    "linalg",
     "cholesky",
+    "eigh",
     "fft",
+    "inv",
+    "inverse",
+    "lu",
+    "qr",
+    "solve",
+    "svd",
 )
 _NO_MATRIX = ("_fused_rms_norm", "comm")
 

@@ -15,6 +15,8 @@ from torch._C import _distributed_c10d as c10d
 from .events import Refusal
 from .recorder import Record
 
+_PYTORCHS_OWN: Any = torch.futures.Future
+
 
 class RecordedFuture(torch.futures.Future):  # type: ignore[type-arg]
     """A value, and what has to be waited for before it is used."""
@@ -31,6 +33,10 @@ class RecordedFuture(torch.futures.Future):  # type: ignore[type-arg]
         self._outcome: tuple[Any] | None = None
         self._error: Exception | None = None
         self._followers: list[Callable[[], None]] = []
+
+    def __class_getitem__(cls, kind: Any) -> Any:
+        """Return what annotations say: PyTorch compares those of a hook with its own class."""
+        return _PYTORCHS_OWN[kind]
 
     def set_result(self, result: Any) -> None:
         """Complete the future."""

@@ -276,7 +276,7 @@ class Record:
         if self.streams is not None:
             self.streams.finish()
             if self._operators[True] and self._operators[False]:
-                self.note(f"{self._operators[False]} operators on tensors of the host take no time")
+                self.note("operators on tensors of the host take no time")
             elif self._operators[False]:
                 self.note("no operator ran on a GPU: those of the host are taken for the device's")
         for place, value, count in self.answers:

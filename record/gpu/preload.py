@@ -81,7 +81,7 @@ def build_preload(build: TorchBuild, directory: Path) -> Path:
     preload = directory / "libetloop_cuda_runtime.so"
     for source, pattern, listing, output in (
         ("cuda_runtime.c", r"(?:__)?cuda[A-Z]\w*", "unanswered.inc", preload),
-        ("cuda_driver.c", r"cu[A-Z]\w*", "unanswered_driver.inc", directory / "libcuda.so.1"),
+        ("cuda_driver.c", r"cu(?!File)[A-Z]\w*", "unanswered_driver.inc", directory / "libcuda.so.1"),
     ):
         text = (_SOURCES / source).read_text()
         wanted = {name for name in imports if re.fullmatch(pattern, name)} - _answered(text)

@@ -153,13 +153,12 @@ CUDA_RING: Final = (
     + """
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.experimental import context_parallel
-from torch.nn.functional import scaled_dot_product_attention
 mesh = init_device_mesh("cuda", (ranks,), mesh_dim_names=("cp",))
 project = nn.Linear(64, 3 * 64, device="cuda", dtype=torch.bfloat16)
 x = torch.randn(1, 128 * ranks, 64, device="cuda", dtype=torch.bfloat16)
 with context_parallel(mesh, buffers=[x], buffer_seq_dims=[1]):
     q, k, v = (part.view(1, -1, 4, 16).transpose(1, 2) for part in project(x).chunk(3, dim=-1))
-    scaled_dot_product_attention(q, k, v, is_causal=True).square().mean().backward()
+    nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).square().mean().backward()
 """
 )
 CUDA_FSDP1: Final = (

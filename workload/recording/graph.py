@@ -75,7 +75,7 @@ class _Stream:
     def follow(self, moment: _Moment) -> None:
         """Note that the next operator follows a moment of another stream, and all that it followed."""
         self.operations |= moment.operations
-        self.others[moment.stream] = moment.tail
+        self.others[moment.stream] = max(self.others.get(moment.stream, -1), moment.tail)
         for known, node in moment.others.items():
             self.others[known] = max(self.others.get(known, -1), node)
 
@@ -127,6 +127,8 @@ class _Builder:
         self._storages: dict[int, _Access] = {}
         self._recorded: dict[int, _Moment | None] = {}
         """Events of streams, by their numbers."""
+        self._issued: dict[int, _Moment] = {}
+        """What communication operations followed, by their nodes."""
         self._pending: list[int] = []
         """Communication operations since the host last waited for the device."""
         self._host: list[_Moment | int] = []
@@ -224,6 +226,9 @@ class _Builder:
         )
         self.nodes.append(node)
         self._node_of[event.number] = index
+        issued = self._moment(event.stream)
+        if issued is not None:
+            self._issued[index] = issued
         self._pending.append(index)
         self._touch(event.reads, event.writes, (None, index))
 
@@ -244,6 +249,8 @@ class _Builder:
         for index in awaited:
             if self.nodes[index].operation is not None:
                 stream.operations |= 1 << index
+            if index in self._issued and self._issued[index].stream != number:
+                stream.follow(self._issued[index])
         stream.tail = len(self.nodes)
         self.nodes.append(GraphNode(NodeKind.METADATA, name, tuple(sorted(deps)), number))
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.distributed.fsdp import _init_utils
+from torch.distributed import utils
+from torch.distributed.fsdp import _flat_param, _init_utils
 
 from ..recorder import Record
 
@@ -27,5 +28,11 @@ def install(record: Record) -> None:
         if device is not None:
             module._apply(lambda tensor: tensor.to(device))
 
+    def is_allocated(tensor: torch.Tensor) -> bool:
+        return tensor.untyped_storage().size() > 0
+
+    for module in (_flat_param, utils):
+        if hasattr(module, "_data_ptr_allocated"):
+            module._data_ptr_allocated = is_allocated
     _init_utils._move_module_to_device = move_module
     _init_utils._move_states_to_device = lambda *args, **kwargs: None
