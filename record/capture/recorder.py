@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch._C._distributed_c10d import FakeWork
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -25,6 +26,10 @@ from .storages import StorageNumbers, accesses, moves_nothing, tensors_in
 from .streams import HOST, Streams
 from .tokens import TokenCounts
 
+_WITHOUT_ANSWER = frozenset(
+    f"c10d::{name}_coalesced_"
+    for name in ("allreduce", "allgather_into_tensor", "reduce_scatter_tensor", "allgather")
+)
 _FIRST_SIDE_STREAM = 1 << 20
 _SIDE_STREAMS = 16
 _LATEST = 256
@@ -324,7 +329,7 @@ class RecordingMode(TorchDispatchMode):
                 self._refuse_shape(func)
             if name == "aten::_pin_memory":
                 return args[0]
-            out = func(*args, **kwargs)
+            out = _execute(func, args, kwargs)
             record.tokens.propagate(func, args, out)
             note_finite(func, args, out)
         if record.is_suspended or not (
@@ -344,6 +349,13 @@ class RecordingMode(TorchDispatchMode):
             "declare expert counts with --tokens (torch.histc, torch.bincount with minlength), use an operator with a fixed "
             "shape (torch.where, topk), or answer it in --hook FILE",
         )
+
+
+def _execute(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Execute an operator; a coalesced operation of c10d, for which PyTorch has no answer on fake tensors, is a `Work` at once."""
+    if func._schema.name in _WITHOUT_ANSWER:
+        return FakeWork().boxed()
+    return func(*args, **kwargs)
 
 
 def _dispatches_itself(kind: type) -> bool:
