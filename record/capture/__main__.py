@@ -92,9 +92,14 @@ def record_rank(order: dict[str, Any]) -> None:
                     remedy="run it with its usual arguments first",
                 )
         except BaseException as error:  # noqa: BLE001 - whatever the script raises is reported with its place
-            place = places.of_error(error.__traceback__) or order["script"]
-            text = str(error).strip().splitlines()
-            message = f"{type(error).__name__}: {text[0][:300] if text else ''}"
+            first = _first_error(error)
+            place = (
+                places.of_error(first.__traceback__)
+                or places.of_error(error.__traceback__)
+                or order["script"]
+            )
+            text = str(first).strip().splitlines()
+            message = f"{type(first).__name__}: {text[0][:300] if text else ''}"
             cause = _refusal_behind(error)
             if cause is not None:
                 events.write(kind="refusal", place=place, what=cause.what, remedy=cause.remedy)
@@ -114,6 +119,13 @@ def _own_directory(module: str) -> str:
     if spec is None or spec.origin is None:
         return ""
     return str(Path(spec.origin).parent)
+
+
+def _first_error(error: BaseException) -> BaseException:
+    """Return the error that an error was raised from: that says what happened, and the others where."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
 
 
 def _refusal_behind(error: BaseException | None) -> Any:
@@ -154,6 +166,8 @@ def _run(order: dict[str, Any], events: Any, places: Any) -> None:
 
     import torch
 
+    if record.streams is not None:
+        torch.cuda.init()
     torch.manual_seed(0)
     random.seed(0)
     with FakeTensorMode(allow_non_fake_inputs=True), record.modules, RecordingMode(record):

@@ -71,7 +71,7 @@ def accesses(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: obje
 
 
 def _fills_storage(tensor: torch.Tensor) -> bool:
-    return tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
+    return bool(tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes())
 
 
 def moves_nothing(func: Any) -> bool:

@@ -28,7 +28,7 @@ enum {
 };
 
 #define DEVICE_COUNT_VARIABLE "ETLOOP_GPU_COUNT"
-#define DEVICE_MEMORY_VARIABLE "ETLOOP_GPU_MEMORY_BYTES"
+#define OWN_DEVICE_VARIABLE "LOCAL_RANK"
 #define PUBLIC __attribute__((visibility("default")))
 
 /* The log of streams and events. */
@@ -69,15 +69,17 @@ PUBLIC int etloop_log(uint64_t first, struct Entry *out, int most) {
 
 /* Devices. */
 
-static __thread int device;
+/* Each thread begins with the rank's own device: nothing may depend on the others, which no rank uses. */
+static __thread int chosen = -1;
 
 static uint64_t number_of(const char *name, uint64_t otherwise) {
   const char *text = getenv(name);
   return text ? strtoull(text, NULL, 10) : otherwise;
 }
 
+static int device(void) { return chosen < 0 ? (int)number_of(OWN_DEVICE_VARIABLE, 0) : chosen; }
 static int device_count(void) { return (int)number_of(DEVICE_COUNT_VARIABLE, 1); }
-static size_t device_memory(void) { return number_of(DEVICE_MEMORY_VARIABLE, (uint64_t)80 << 30); }
+static size_t device_memory(void) { return (size_t)80 << 30; }
 
 /* The layout of cudaDeviceProp in CUDA 13; fields that stay 0 are skipped by their sizes. */
 struct Properties {
@@ -164,16 +166,16 @@ static const int attributes[][2] = {
 };
 
 PUBLIC cudaError_t cudaGetDeviceCount(int *count) { return *count = device_count(), SUCCESS; }
-PUBLIC cudaError_t cudaGetDevice(int *current) { return *current = device, SUCCESS; }
+PUBLIC cudaError_t cudaGetDevice(int *current) { return *current = device(), SUCCESS; }
 PUBLIC cudaError_t cudaSetDevice(int index) {
   if (index < 0 || index >= device_count()) return INVALID_DEVICE;
-  device = index;
+  chosen = index;
   return SUCCESS;
 }
 PUBLIC cudaError_t cudaGetDeviceProperties(struct Properties *out, int index) {
   if (index < 0 || index >= device_count()) return INVALID_DEVICE;
   memset(out, 0, sizeof *out);
-  strcpy(out->name, "ETLoop recorder (no GPU)");
+  strcpy(out->name, "NVIDIA H100 80GB HBM3 (no GPU: etloop record)");
   out->uuid[0] = (char)(index + 1);
   out->memory_bytes = device_memory();
   out->shared_bytes_per_block = 49152;

@@ -36,8 +36,8 @@ def install() -> None:
                 self._buffers[name] = fn(buffer)
         return self
 
-    Optimizer.__init__ = init  # type: ignore[method-assign]
-    nn.Module._apply = apply  # type: ignore[assignment]
+    Optimizer.__init__ = init
+    nn.Module._apply = apply
 
 
 class _Replaced:
