@@ -154,6 +154,7 @@ def _run(order: dict[str, Any], events: Any, places: Any) -> None:
         record.streams = Streams(order["preload"], events.write, record.note)
     replace_process_groups(record, order["rank"], order["world_size"])
     install(record, order)
+    record.answers.install()
     if order["hook"]:
         import types
 

@@ -27,7 +27,7 @@ _NEGATED = frozenset(("logical_not", "bitwise_not"))
 
 
 class AssumedFloat(float):
-    """A float that stands for data: what is computed from it does, too, and none of it may become an integer."""
+    """A float that represents data: what is computed from it does, too, and none of it may become an integer."""
 
     place = ""
 
@@ -55,7 +55,7 @@ class AssumedFloat(float):
         return float, (float.__add__(self, 0.0),)
 
 
-def _carried(name: str) -> Any:
+def _carry(name: str) -> Any:
     original = getattr(float, name)
 
     def compute(self: AssumedFloat, *operands: Any) -> Any:
@@ -69,7 +69,7 @@ for _name in (
     "__add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __floordiv__ __rfloordiv__ __mod__ __rmod__"
     " __pow__ __rpow__ __neg__ __pos__ __abs__"
 ).split():
-    setattr(AssumedFloat, _name, _carried(_name))
+    setattr(AssumedFloat, _name, _carry(_name))
 
 
 class Answers:
@@ -80,6 +80,24 @@ class Answers:
         self.hooks: Any = None
         self._places, self._items = places, items
         self._counts: Counter[tuple[str, str]] = Counter()
+        self._assumed_at = ""
+        """Script line of the latest value, if it is an assumed float."""
+
+    def install(self) -> None:
+        """Replace how tensors become Python numbers: an assumed float stays known as one."""
+        original = torch.Tensor.item
+
+        def item(tensor: torch.Tensor) -> Any:
+            self._assumed_at = ""
+            value = original(tensor)
+            if not self._assumed_at or not isinstance(value, float):
+                return value
+            assumed = AssumedFloat(value)
+            assumed.place = self._assumed_at
+            return assumed
+
+        torch.Tensor.item = item
+        torch.Tensor.__int__ = lambda tensor: int(tensor.item())
 
     def __iter__(self) -> Iterator[tuple[str, str, int]]:
         """Yield script line, value and number of reads of all values without data."""
@@ -89,6 +107,7 @@ class Answers:
     def value_of(self, tensor: torch.Tensor) -> Any:
         """Return what a read of one element gets."""
         place = self._places.current()
+        self._assumed_at = ""
         constant = getattr(tensor, "constant", None)
         if constant is not None:
             with unset_fake_temporarily():
@@ -108,9 +127,8 @@ class Answers:
             return truth
         if tensor.dtype.is_floating_point:
             self._counts[place, "1.0"] += 1
-            assumed = AssumedFloat(1.0)
-            assumed.place = place
-            return assumed
+            self._assumed_at = place
+            return 1.0
         if tensor.dtype == torch.bool:
             self._counts[place, "True"] += 1
             return True

@@ -19,10 +19,10 @@ _PYTORCHS_OWN: Any = torch.futures.Future
 
 
 class RecordedFuture(torch.futures.Future):  # type: ignore[type-arg]
-    """A value, and what has to be waited for before it is used."""
+    """A value, and the operations to wait for before it is used."""
 
     record: Record
-    """That of this process."""
+    """Record of this process."""
 
     def __init__(
         self, devices: Any = None, *, operations: Sequence[int] = (), stream: int | None = None
@@ -50,9 +50,11 @@ class RecordedFuture(torch.futures.Future):  # type: ignore[type-arg]
         self._error = result
         self.set_result(None)
 
-    def done(self) -> bool:
+    def _has_outcome(self) -> bool:
         """Return whether the future is completed."""
         return self._outcome is not None
+
+    done = _has_outcome
 
     def value(self) -> Any:
         """Return the result."""
@@ -92,7 +94,7 @@ class RecordedFuture(torch.futures.Future):  # type: ignore[type-arg]
         self.then(callback)
 
     def _when_done(self, follow: Callable[[], None]) -> None:
-        if self.done():
+        if self._has_outcome():
             follow()
         else:
             self._followers.append(follow)

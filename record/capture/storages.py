@@ -28,7 +28,7 @@ class StorageNumbers:
         return self._next - 1
 
     def renew(self, storage: torch.UntypedStorage) -> None:
-        """Give a storage a new number: its memory was freed, and what it holds next has nothing to do with what it held."""
+        """Give a storage a new number: its memory was freed, and its next contents are unrelated."""
         self._by_address.pop(storage._cdata, None)
 
     def numbers(self, values: object) -> list[int]:

@@ -1,4 +1,4 @@
-"""Which CUDA stream work is issued on, and what streams and the host wait for.
+"""CUDA streams: which of them work is issued on, and the waits of streams and of the host.
 
 record/gpu/cuda_runtime.c logs each event that is recorded or waited for, in the order of the calls, those of PyTorch's C++ code
 included. The log is written as events of the recording before the next operator is.
@@ -61,18 +61,18 @@ class Streams:
             for entry in self._entries[:count]:
                 self._write_entry(entry.what, entry.event, entry.stream)
 
-    def _write_entry(self, what: int, event: int, stream: int) -> None:
-        if what == _RECORD:
+    def _write_entry(self, kind: int, event: int, stream: int) -> None:
+        if kind == _RECORD:
             self._write(kind="event-record", event=event, stream=stream)
-        elif what == _WAIT:
+        elif kind == _WAIT:
             self._write(kind="event-wait", event=event, stream=stream)
-        elif what == _EVENT_ON_HOST:
+        elif kind == _EVENT_ON_HOST:
             self._write(kind="event-on-host", event=event, stream=HOST)
-        elif what == _STREAM_ON_HOST:
+        elif kind == _STREAM_ON_HOST:
             self._write(kind="host", reads=[], stream=stream)
-        elif what == _DEVICE_ON_HOST:
+        elif kind == _DEVICE_ON_HOST:
             self._write(kind="device-on-host", stream=HOST)
-        elif what == _QUERY:
+        elif kind == _QUERY:
             self._note("queries of CUDA events are answered: all work is done, 1 ms between two events")
 
     def finish(self) -> None:

@@ -69,7 +69,7 @@ PUBLIC int etloop_log(uint64_t first, struct Entry *out, int most) {
 
 /* Devices. */
 
-/* Each thread begins with the rank's own device: nothing may depend on the others, which no rank uses. */
+/* Each thread begins with the rank's own device: no result may depend on the others, which no rank uses. */
 static __thread int chosen = -1;
 
 static uint64_t number_of(const char *name, uint64_t otherwise) {
@@ -395,7 +395,7 @@ PUBLIC cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *b
 PUBLIC cudaError_t cudaProfilerStart(void) { return SUCCESS; }
 PUBLIC cudaError_t cudaProfilerStop(void) { return SUCCESS; }
 
-/* The driver has no entry points: with a success here, PyTorch would call what lies at an address that nobody wrote. */
+/* The driver has no entry points: with a success here, PyTorch would call what lies at an address that was not written. */
 PUBLIC cudaError_t cudaGetDriverEntryPoint(const char *symbol, Handle *function, unsigned long long flags, int *result) {
   (void)symbol, (void)flags;
   *function = NULL;

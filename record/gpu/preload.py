@@ -1,6 +1,6 @@
 """Builds the libraries that answer for the CUDA runtime and driver, for one installation of PyTorch.
 
-What PyTorch imports is read from its libraries (`nm -D`): cuda_runtime.c answers a part of it, and the rest returns an error that
+The imports of PyTorch are read from its libraries (`nm -D`): cuda_runtime.c answers a part of it, and the rest returns an error that
 names it. The layouts of structures belong to one major version of CUDA, so another one is refused.
 """
 
@@ -84,7 +84,7 @@ def build_preload(build: TorchBuild, directory: Path) -> Path:
         ("cuda_driver.c", r"cu(?!File)[A-Z]\w*", "unanswered_driver.inc", directory / "libcuda.so.1"),
     ):
         text = (_SOURCES / source).read_text()
-        wanted = {name for name in imports if re.fullmatch(pattern, name)} - _answered(text)
+        wanted = {name for name in imports if re.fullmatch(pattern, name)} - _answers(text)
         (directory / listing).write_text("".join(f"UNANSWERED({name})\n" for name in sorted(wanted)))
         _compile(compiler, _SOURCES / source, directory, output)
     return preload
@@ -131,7 +131,7 @@ def _imports(lister: str, libraries: Path) -> frozenset[str]:
     return frozenset(names)
 
 
-def _answered(source: str) -> frozenset[str]:
+def _answers(source: str) -> frozenset[str]:
     """Return the functions that a source defines for PyTorch."""
     return frozenset(re.findall(r"^PUBLIC [^(=;]*?(\w+)\(", source, re.MULTILINE))
 

@@ -55,7 +55,7 @@ model = parallel({"bucket_cap_mb": 0.2})
 DDP_HOOKS: Final = (
     HEAD
     + """
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 def halve(state, bucket):
     work = distributed.all_reduce(bucket.buffer().mul_(0.5), async_op=True)
@@ -64,14 +64,12 @@ def nothing(state, bucket):
     future = torch.futures.Future()
     future.set_result(bucket.buffer())
     return future
-power = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=2)
 for hook, state in (
     (default_hooks.fp16_compress_hook, None),
     (default_hooks.allreduce_hook, None),
     (default_hooks.fp16_compress_wrapper(default_hooks.allreduce_hook), None),
     (halve, None),
     (nothing, None),
-    (powerSGD_hook.powerSGD_hook, power),
     ("builtin", None),
 ):
     layers = [nn.Linear(300, 300) for _ in range(4)]

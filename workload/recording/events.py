@@ -14,7 +14,7 @@ from etloop.contract.base.errors import Problem, TraceError
 from etloop.contract.base.late_dataclass import dataclass
 
 HOST_STREAM: Final = 1
-"""The stream of work on tensors of the host, where scripts have a device beside it (record/capture/streams.py)."""
+"""The stream of work on tensors of the host, where scripts have a device, too (record/capture/streams.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class StreamWait:
 
 @dataclass(frozen=True, slots=True)
 class EventRecord:
-    """An event is recorded on a stream: it stands for all that was issued to the stream before."""
+    """An event is recorded on a stream: it represents all that was issued to the stream before."""
 
     event: int
     stream: int
@@ -102,7 +102,7 @@ class EventRecord:
 
 @dataclass(frozen=True, slots=True)
 class EventWait:
-    """A stream waits for what an event stood for when it was recorded last; an event that was never recorded holds nothing."""
+    """A stream waits for the work that an event represented when it was recorded last; an event that was never recorded holds nothing."""
 
     event: int
     stream: int
@@ -221,7 +221,7 @@ class _Reading:
             self.groups.append(Group(row["key"], tuple(row["ranks"]), row["description"], row["place"]))
         elif kind == "staged":
             self.staged[row["group"]] = None
-        elif kind == "stand-in":
+        elif kind == "replaced":
             self.stand_ins.append(f"{row['name']} (torch {', '.join(row['tested'])})")
         elif kind == "answer":
             self.answers.append(f"{row['place']}: {row['value']} ({row['count']} times)")

@@ -39,5 +39,5 @@ class DataFlow:
         return tuple(reversed(nearest))
 
     def _union(self, storages: Iterable[int]) -> frozenset[int]:
-        found = {self._reach[storage] for storage in storages if storage in self._reach}
-        return next(iter(found)) if len(found) == 1 else _NOTHING.union(*found)
+        reaches = {self._reach[storage] for storage in storages if storage in self._reach}
+        return next(iter(reaches)) if len(reaches) == 1 else _NOTHING.union(*reaches)

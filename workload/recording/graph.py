@@ -82,7 +82,7 @@ class _Stream:
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    """All that was issued to a stream until some time, and what it followed."""
+    """All that was issued to a stream until some time, and the nodes that it followed."""
 
     stream: int
     tail: int
@@ -128,7 +128,7 @@ class _Builder:
         self._recorded: dict[int, _Moment | None] = {}
         """Events of streams, by their numbers."""
         self._issued: dict[int, _Moment] = {}
-        """What communication operations followed, by their nodes."""
+        """Moments at which communication operations were issued, by their nodes."""
         self._pending: list[int] = []
         """Communication operations since the host last waited for the device."""
         self._host: list[_Moment | int] = []
@@ -255,7 +255,7 @@ class _Builder:
         self.nodes.append(GraphNode(NodeKind.METADATA, name, tuple(sorted(deps)), number))
 
     def _moment(self, number: int) -> _Moment | None:
-        """Return what was issued to a stream until now; None if nothing was."""
+        """Return what was issued to a stream until now; None if it got no work."""
         stream = self._streams.setdefault(number, _Stream())
         self._close(number, stream)
         return (

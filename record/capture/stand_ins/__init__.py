@@ -14,6 +14,7 @@ from . import (
     compiler,
     context_parallel,
     data_parallel,
+    dtensor,
     fully_sharded,
     loading,
     modules,
@@ -24,17 +25,18 @@ from . import (
 )
 
 _TESTED: Final = ("2.13", "2.14")
-"""Versions of PyTorch with which a stand-in was tried: 2.13 on the CPU, 2.14 with CUDA 13."""
+"""Versions of PyTorch with which a replacement was tried: 2.13 on the CPU, 2.14 with CUDA 13."""
 
 
 def install(record: Record, order: dict[str, Any]) -> None:
-    """Install all stand-ins, and write their names to the record."""
+    """Install all replacements, and write their names to the record."""
     channel = Channel(order["channel"], order["rank"], order["timeout_s"], record.events.flush)
     version = ".".join(torch.__version__.split(".")[:2])
-    stand_ins: tuple[tuple[str, tuple[str, ...], Callable[[], None]], ...] = (
+    replacements: tuple[tuple[str, tuple[str, ...], Callable[[], None]], ...] = (
         ("moves of modules", _TESTED, modules.install),
         ("futures of operations", _TESTED, lambda: futures.install(record)),
         ("reducer of DistributedDataParallel", _TESTED, data_parallel.install),
+        ("shapes of DTensor's results", _TESTED, lambda: dtensor.install(record)),
         ("moves and storages of FSDP", _TESTED, lambda: fully_sharded.install(record)),
         ("shapes of pipeline stages", _TESTED, lambda: pipeline.install(record, channel)),
         ("object collectives", _TESTED, lambda: objects.install(record, channel, order["rank"])),
@@ -44,8 +46,8 @@ def install(record: Record, order: dict[str, Any]) -> None:
         ("torch.compile", _TESTED, lambda: compiler.install(record)),
         ("context parallelism", _TESTED, lambda: context_parallel.install(record)),
     )
-    for name, tested, install_it in stand_ins:
+    for name, tested, install_it in replacements:
         install_it()
-        record.events.write(kind="stand-in", name=name, tested=tested)
+        record.events.write(kind="replaced", name=name, tested=tested)
         if version not in tested:
             record.note(f"{name}: torch {version} was not tried (tried: {', '.join(tested)})")

@@ -106,7 +106,7 @@ _OPTIONS = (
 
 
 class Bucket:
-    """What a communication hook gets in place of PyTorch's `GradBucket`."""
+    """Gradients that a communication hook gets in place of PyTorch's `GradBucket`."""
 
     def __init__(
         self, index: int, flat: torch.Tensor, parameters: list[torch.Tensor], *, is_last: bool
@@ -154,7 +154,9 @@ class Reducer:
             stated["bucket_bytes_cap"],
         ]
         self._find_unused, self._as_view = stated["find_unused_parameters"], stated["gradient_as_bucket_view"]
-        self._static = False
+        self._static = self._is_first_static = False
+        self._seen: set[int] = set()
+        """Parameters that got gradients in the first pass of a static graph."""
         self._ready_order: list[int] = []
         self._is_rebuilt = False
         self._is_expecting = False
@@ -181,10 +183,18 @@ class Reducer:
         """Accept the logger."""
 
     def _set_static_graph(self) -> None:
-        self._static = True
+        self._static = self._is_first_static = True
 
     def _delay_all_reduce(self) -> None:
-        """Do nothing: without data, the buckets of a static graph are ready at the end of its first pass, too."""
+        """Reduce the map of used parameters and all buckets at the end of the first pass of a static graph."""
+        self._is_expecting = False
+        self._unused = [index for index in range(len(self._params)) if index not in self._seen]
+        self._is_first_static = False
+        with torch.no_grad():
+            self._reduce_used_map()
+            for bucket in self._buckets:
+                self._reduce(bucket)
+        self._finish()
 
     def _push_all_rebuilt_params(self) -> None:
         self._ready_order = list(range(len(self._params)))
@@ -208,11 +218,8 @@ class Reducer:
         self._is_expecting = True
         self._ready, self._next_bucket, self._pending, self._used_map = set(), 0, [], None
         self._must_mark_unused = True
-        self._unused = (
-            self._find_unused_parameters(outputs)
-            if outputs and self._find_unused and not self._static
-            else []
-        )
+        if not self._static:
+            self._unused = self._find_unused_parameters(outputs) if outputs and self._find_unused else []
 
     def _find_unused_parameters(self, outputs: list[torch.Tensor]) -> list[int]:
         reached: set[int] = set()
@@ -232,6 +239,9 @@ class Reducer:
     def _hook_of(self, index: int) -> Any:
         def ready(parameter: torch.Tensor) -> None:
             if not self._is_expecting:
+                return
+            if self._is_first_static:
+                self._seen.add(index)
                 return
             if self._must_mark_unused:
                 self._must_mark_unused = False
@@ -256,9 +266,12 @@ class Reducer:
         if self._next_bucket == len(self._buckets) and self._is_expecting:
             self._is_expecting = False
             if self._find_unused and not self._static:
-                used = torch.zeros(len(self._params), dtype=torch.int32, device=self._params[0].device)
-                self._used_map = distributed.all_reduce(used, group=self.group, async_op=True), used
+                self._reduce_used_map()
             Variable._execution_engine.queue_callback(self._finish)
+
+    def _reduce_used_map(self) -> None:
+        used = torch.zeros(len(self._params), dtype=torch.int32, device=self._params[0].device)
+        self._used_map = distributed.all_reduce(used, group=self.group, async_op=True), used
 
     @property
     def _rebuilds(self) -> bool:
