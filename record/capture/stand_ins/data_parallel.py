@@ -255,7 +255,7 @@ class Reducer:
         if index in self._ready:
             return
         self._ready.add(index)
-        if self._rebuilds and not self._is_rebuilt:
+        if self._rebuilds and not self._is_rebuilt and not (self._static and index in self._unused):
             self._ready_order.append(index)
         while self._next_bucket < len(self._buckets) and self._ready.issuperset(
             self._buckets[self._next_bucket]
@@ -329,6 +329,8 @@ class Reducer:
         if not self._rebuilds or self._is_rebuilt or not self._ready_order:
             return False
         self._is_rebuilt = True
+        if self._static:
+            self._ready_order += self._unused
         ordered = [self._params[index] for index in self._ready_order]
         self._buckets = _assign(ordered, self._limits, [], self._ready_order)
         device = self._params[0].device
