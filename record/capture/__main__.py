@@ -160,7 +160,7 @@ def _run(order: dict[str, Any], events: Any, places: Any) -> None:
 
         record.answers.hooks = types.ModuleType("etloop_hook")
         record.answers.hooks.__file__ = order["hook"]
-        exec(compile(Path(order["hook"]).read_text(), order["hook"], "exec"), vars(record.answers.hooks))  # noqa: S102 - the user's file
+        exec(compile(Path(order["hook"]).read_text(), order["hook"], "exec"), vars(record.answers.hooks))  # noqa: S102
     sys.argv = [order["script"], *order["arguments"]]
     sys.path[0] = str(Path.cwd() if order["module"] else Path(order["script"]).resolve().parent)
     import random

@@ -1,6 +1,6 @@
 """Values that a script reads on the host although no data was computed: what is known, what was declared, what is assumed.
 
-Known are results of other ranks' declared counts, and that numbers are finite: a script asks whether a loss is NaN before it goes on.
+Known are results of other ranks' declared counts, and that numbers are finite: a script asks whether a loss is NaN.
 A float is assumed to be 1, and must not become an integer, which could be a shape.
 """
 

@@ -18,7 +18,7 @@ from .recorder import Record
 _PYTORCHS_OWN: Any = torch.futures.Future
 
 
-class RecordedFuture(torch.futures.Future):  # type: ignore[type-arg]
+class RecordedFuture(torch.futures.Future):  # type: ignore[misc]
     """A value, and the operations to wait for before it is used."""
 
     record: Record
@@ -120,6 +120,6 @@ def install(record: Record) -> None:
 
     for kind in (c10d.Work, c10d.FakeWork):
         kind.get_future = get_future
-    torch.futures.Future = RecordedFuture  # type: ignore[misc]
+    torch.futures.Future = RecordedFuture
     torch.futures.collect_all = collect_all
     torch.futures.wait_all = lambda futures: [future.wait() for future in futures]

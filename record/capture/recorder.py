@@ -1,6 +1,6 @@
 """The dispatch mode that sees every operator of the script, and the record that it keeps.
 
-Returns `NotImplemented` for classes of tensors that make other operators of one (DTensor, AsyncCollectiveTensor, the script's own),
+Returns `NotImplemented` for classes of tensors that make other operators of one (DTensor, AsyncCollectiveTensor),
 so that their collectives and local operators are dispatched with the mode on; handled here they would be lost without an error.
 """
 
@@ -352,7 +352,7 @@ class RecordingMode(TorchDispatchMode):
 
 
 def _execute(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Execute an operator; a coalesced operation of c10d, for which PyTorch has no answer on fake tensors, is a `Work` at once."""
+    """Execute an operator; coalesced operations of c10d, which fake tensors cannot execute, return a `Work`."""
     if func._schema.name in _WITHOUT_ANSWER:
         return FakeWork().boxed()
     return func(*args, **kwargs)
@@ -360,7 +360,7 @@ def _execute(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def _dispatches_itself(kind: type) -> bool:
     """Decide whether a class of tensors makes other operators of an operator, such as DTensor does."""
-    own = kind.__torch_dispatch__
+    own = getattr(kind, "__torch_dispatch__", None)
     return not issubclass(kind, FakeTensor) and own is not torch._C._disabled_torch_dispatch_impl
 
 

@@ -1,7 +1,7 @@
 """Builds the libraries that answer for the CUDA runtime and driver, for one installation of PyTorch.
 
-The imports of PyTorch are read from its libraries (`nm -D`): cuda_runtime.c answers a part of it, and the rest returns an error that
-names it. The layouts of structures belong to one major version of CUDA, so another one is refused.
+The imports of PyTorch are read from its libraries (`nm -D`): cuda_runtime.c answers a part of it, and the rest returns an
+error. The layouts of structures belong to one major version of CUDA, so another one is refused.
 """
 
 from __future__ import annotations

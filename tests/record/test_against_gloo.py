@@ -1,6 +1,6 @@
 """Recordings have the operations of a run over gloo on this machine: kinds, bytes and order on every rank.
 
-Traffic of pipelines that infers shapes is left out of the real run by the functions that cause it (tests/support/record/real_run.py),
+Traffic of pipelines that infers shapes is left out of the real run by its functions (tests/support/record/real_run.py),
 as the recorder leaves it out and says so.
 """
 

@@ -102,7 +102,7 @@ class EventRecord:
 
 @dataclass(frozen=True, slots=True)
 class EventWait:
-    """A stream waits for the work that an event represented when it was recorded last; an event that was never recorded holds nothing."""
+    """A stream waits for the work before the latest record of an event; without a record there is none."""
 
     event: int
     stream: int

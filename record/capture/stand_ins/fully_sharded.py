@@ -1,4 +1,4 @@
-"""FSDP: freed storages are new when they are used again; FSDP1 moves modules by `Module._apply` and compares no data of other ranks."""
+"""FSDP: freed storages are new when used again; FSDP1 moves modules by `Module._apply` and compares no data of other ranks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def install(record: Record) -> None:
             record.storages.renew(self)
         return original_resize(self, size)
 
-    torch.UntypedStorage.resize_ = resize  # type: ignore[method-assign, assignment]
+    torch.UntypedStorage.resize_ = resize
 
     def move_module(
         module: Any, ignored_parameters: Any, ignored_buffers: Any, device: torch.device | None, *args: Any
@@ -29,7 +29,7 @@ def install(record: Record) -> None:
             module._apply(lambda tensor: tensor.to(device))
 
     def is_allocated(tensor: torch.Tensor) -> bool:
-        return tensor.untyped_storage().size() > 0
+        return bool(tensor.untyped_storage().size() > 0)
 
     for module in (_flat_param, utils):
         if hasattr(module, "_data_ptr_allocated"):

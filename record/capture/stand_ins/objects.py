@@ -153,7 +153,7 @@ class _Objects:
             sizes = [len(pickle.dumps(value)) for value in object_list]
         self._issue("recv", group, _SIZE_BYTES * len(sizes), peer=peer)
         self._issue("recv", group, sum(sizes), peer=peer)
-        return members[peer]
+        return int(members[peer])
 
     def _message_key(self, group: Any, source: int, destination: int) -> str:
         name = f"message-{group.group_name.replace('/', '_')[-80:]}-{source}to{destination}"
