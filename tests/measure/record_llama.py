@@ -2,9 +2,9 @@
 
     python -m tests.measure.record_llama [--ranks N] [--microbatches N] [--python FILE] [--keep DIR] [--check]
 
-The script is tests/measure/recording/llama.py: tensor parallelism of 8, a pipeline of 4 stages, the rest data parallel. `--python`
-names an interpreter with a CUDA build of PyTorch. Memory is the largest sum of the proportional set sizes of a command's processes,
-looked at every second.
+The script is tests/measure/recording/llama.py: tensor parallelism of 8, a pipeline of 4 stages, the rest data parallel.
+`--python` names an interpreter with a CUDA build of PyTorch. Memory is the largest sum of the proportional set sizes of a
+command's processes, looked at every second.
 """
 
 from __future__ import annotations
