@@ -119,7 +119,7 @@ def test_a_graph_of_cuda_is_refused_with_its_line(tmp_path: Path, capsys: pytest
 
 
 def test_work_of_two_streams_is_joined_by_events_to_the_microsecond(tmp_path: Path) -> None:
-    """Operators take 10 us each: randn, one product, then two on a side stream beside one on the main stream, then one after both."""
+    """Operators take 10 us: randn, a product, two on a side stream and one on the main stream, one after both."""
     script = (
         CUDA_HEAD
         + """
