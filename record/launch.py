@@ -20,6 +20,7 @@ from typing import Final
 
 from etloop.contract.base.errors import ConfigError, Problem, TraceError
 from etloop.contract.base.late_dataclass import dataclass
+from etloop.record.gpu.preload import TorchBuild, build_preload, environment_of, inspect_torch
 from etloop.workload.recording.events import RecordedRank, read_events
 from etloop.workload.recording.roles import Role, check_role, plan_roles
 
@@ -39,11 +40,15 @@ class RecordOrder:
     script: Path
     arguments: tuple[str, ...]
     world_size: int
+    module: str = ""
+    """Name of a module that is run in place of the script, as `python -m` does."""
     ranks: tuple[int, ...] | None = None
     """Ranks to record; None: those of `by_role`."""
     by_role: bool = False
     ranks_per_host: int = 8
     python: str = sys.executable
+    on_cpu: bool = False
+    """Whether scripts find no GPU, although PyTorch has code for one."""
     hook: Path | None = None
     skew: Fraction | None = None
     """Skew of the declared expert counts, 0 for balanced; None declares none."""
@@ -60,47 +65,43 @@ def record_job(order: RecordOrder) -> tuple[dict[int, RecordedRank], tuple[Role,
     Raises `ConfigError` if PyTorch cannot be used, and `TraceError` with the script's line for an operation that cannot be
     recorded.
     """
-    _check_torch(order)
+    build = _check_torch(order)
     with tempfile.TemporaryDirectory(prefix="etloop-record-") as directory:
-        session = _Session(order, Path(directory))
+        session = _Session(order, build, Path(directory))
         try:
             return session.record()
         finally:
             session.stop()
 
 
-def _check_torch(order: RecordOrder) -> None:
+def _check_torch(order: RecordOrder) -> TorchBuild:
     remedy = "install it (pip install 'etloop[record]'), or name the interpreter of the training environment with --python"
-    for path in (order.script, *([order.hook] if order.hook else [])):
+    for path in (*(() if order.module else (order.script,)), *((order.hook,) if order.hook else ())):
         if not path.is_file():
             raise ConfigError(
                 Problem(str(path), "is not a file", "name the script after --, the hook after --hook")
             )
-    command = [
-        order.python,
-        "-c",
-        "import importlib.util as u; raise SystemExit(u.find_spec('torch') is None)",
-    ]
-    try:
-        is_missing = subprocess.run(command, check=False, capture_output=True).returncode != 0
-    except OSError as error:
-        raise ConfigError(
-            Problem(order.python, f"cannot be started: {error.strerror}", "name a Python with --python")
-        ) from None
-    if is_missing:
+    build = inspect_torch(order.python)
+    if build is None:
         raise ConfigError(Problem(order.python, "has no PyTorch", remedy))
+    return build
 
 
 class _Session:
     """The processes of one recording."""
 
-    def __init__(self, order: RecordOrder, directory: Path) -> None:
+    def __init__(self, order: RecordOrder, build: TorchBuild, directory: Path) -> None:
         self._order, self._directory = order, directory
+        self._devices = min(order.ranks_per_host, order.world_size)
         self._channel = directory / "channel"
         self._channel.mkdir()
         self._running: set[int] = set()
         self._server_output = directory / "server.output"
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        self._preload: Path | None = None
+        if build.has_gpu_code and not order.on_cpu:
+            self._preload = build_preload(build, directory)
+            environment |= environment_of(self._preload, self._devices)
         with self._server_output.open("wb") as output:
             self._server = subprocess.Popen(
                 [order.python, str(_BOOTSTRAP)],
@@ -211,6 +212,7 @@ class _Session:
         order = self._order
         capture_order = {
             "script": str(order.script),
+            "module": order.module,
             "arguments": list(order.arguments),
             "events": str(self._events(rank)),
             "rank": rank,
@@ -219,6 +221,7 @@ class _Session:
             "seed": order.seed,
             "items": dict(order.items),
             "hook": str(order.hook or ""),
+            "preload": str(self._preload or ""),
             "channel": str(self._channel),
             "timeout_s": order.timeout_s,
             "environment": self._environment(rank),

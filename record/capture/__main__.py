@@ -6,6 +6,7 @@ names as `ended`. When the input ends, the server ends the processes that still 
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import runpy
@@ -71,7 +72,7 @@ def record_rank(order: dict[str, Any]) -> None:
 
     from .events import EventFile, Refusal, ScriptPlaces
 
-    places = ScriptPlaces(str(Path(torch.__file__).parent))
+    places = ScriptPlaces(str(Path(torch.__file__).parent), _own_directory(order["module"]))
     with Path(order["events"]).open("w") as file:
         events = EventFile(file)
         events.write(
@@ -91,9 +92,14 @@ def record_rank(order: dict[str, Any]) -> None:
                     remedy="run it with its usual arguments first",
                 )
         except BaseException as error:  # noqa: BLE001 - whatever the script raises is reported with its place
-            place = places.of_error(error.__traceback__) or order["script"]
-            text = str(error).strip().splitlines()
-            message = f"{type(error).__name__}: {text[0][:300] if text else ''}"
+            first = _first_error(error)
+            place = (
+                places.of_error(first.__traceback__)
+                or places.of_error(error.__traceback__)
+                or order["script"]
+            )
+            text = str(first).strip().splitlines()
+            message = f"{type(first).__name__}: {text[0][:300] if text else ''}"
             cause = _refusal_behind(error)
             if cause is not None:
                 events.write(kind="refusal", place=place, what=cause.what, remedy=cause.remedy)
@@ -103,6 +109,23 @@ def record_rank(order: dict[str, Any]) -> None:
                 events.write(kind="refusal", place=place, what=message, remedy=remedy_for(message))
                 Path(order["events"]).with_suffix(".traceback").write_text(traceback.format_exc())
         file.flush()
+
+
+def _own_directory(module: str) -> str:
+    """Return where the package of a module that is run lies, "" for a script."""
+    if not module:
+        return ""
+    spec = importlib.util.find_spec(module.partition(".")[0])
+    if spec is None or spec.origin is None:
+        return ""
+    return str(Path(spec.origin).parent)
+
+
+def _first_error(error: BaseException) -> BaseException:
+    """Return the error that an error was raised from: that says what happened, and the others where."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
 
 
 def _refusal_behind(error: BaseException | None) -> Any:
@@ -125,22 +148,32 @@ def _run(order: dict[str, Any], events: Any, places: Any) -> None:
 
     tokens = TokenCounts(order["rank"], order["skew"], order["seed"])
     record = Record(events, places, order["rank"], tokens, order["items"])
+    if order["preload"]:
+        from .streams import Streams
+
+        record.streams = Streams(order["preload"], events.write, record.note)
     replace_process_groups(record, order["rank"], order["world_size"])
     install(record, order)
+    record.answers.install()
     if order["hook"]:
         import types
 
-        record.hooks = types.ModuleType("etloop_hook")
-        record.hooks.__file__ = order["hook"]
-        exec(compile(Path(order["hook"]).read_text(), order["hook"], "exec"), vars(record.hooks))  # noqa: S102 - the user's file
+        record.answers.hooks = types.ModuleType("etloop_hook")
+        record.answers.hooks.__file__ = order["hook"]
+        exec(compile(Path(order["hook"]).read_text(), order["hook"], "exec"), vars(record.answers.hooks))  # noqa: S102
     sys.argv = [order["script"], *order["arguments"]]
-    sys.path[0] = str(Path(order["script"]).resolve().parent)
+    sys.path[0] = str(Path.cwd() if order["module"] else Path(order["script"]).resolve().parent)
     import random
 
     import torch
 
+    if record.streams is not None:
+        torch.cuda.init()
     torch.manual_seed(0)
     random.seed(0)
     with FakeTensorMode(allow_non_fake_inputs=True), record.modules, RecordingMode(record):
-        runpy.run_path(order["script"], run_name="__main__")
+        if order["module"]:
+            runpy.run_module(order["module"], run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(order["script"], run_name="__main__")
     record.finish()

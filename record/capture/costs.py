@@ -30,6 +30,21 @@ _MATRIX_WORDS = (
     "linear",
     "einsum",
     "gemm",
+    "rnn",
+    "lstm",
+    "gru",
+    "cdist",
+    "trilinear",
+    "bilinear",
+    "cholesky",
+    "eigh",
+    "fft",
+    "inv",
+    "inverse",
+    "lu",
+    "qr",
+    "solve",
+    "svd",
 )
 _NO_MATRIX = ("_fused_rms_norm", "comm")
 

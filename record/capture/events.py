@@ -23,7 +23,9 @@ class Refusal(RuntimeError):
 class ScriptPlaces:
     """Finds the frame of the user's script among those of PyTorch and of this package."""
 
-    def __init__(self, torch_directory: str) -> None:
+    def __init__(self, torch_directory: str, own_directory: str = "") -> None:
+        """`own_directory` is that of an installed package that is run as the script."""
+        self._own = own_directory
         self._foreign = (
             str(Path(torch_directory)),
             str(Path(__file__).parent),
@@ -53,6 +55,8 @@ class ScriptPlaces:
         return ""
 
     def _is_foreign(self, name: str) -> bool:
+        if self._own and name.startswith(self._own):
+            return False
         return name.startswith(self._foreign) or "site-packages" in name
 
 

@@ -25,50 +25,108 @@ _COLLECTIVE_METHODS = (
 
 def replace_process_groups(record: Record, rank: int, world_size: int) -> None:
     """Make every way to create a process group create a fake one, and record it."""
-    original_init, original_new = distributed_c10d.init_process_group, distributed_c10d.new_group
+    own = _Groups(record, rank, world_size)
+    replacements = {
+        "init_process_group": own.init_process_group,
+        "new_group": own.new_group,
+        "split_group": own.split_group,
+    }
+    for module in (distributed, distributed_c10d, device_mesh):
+        for name, replacement in replacements.items():
+            if hasattr(module, name):
+                setattr(module, name, replacement)
+    distributed.get_backend = own.get_backend
+    _replace_mesh()
+    _bind_works(record)
 
-    def init_process_group(backend: str | None = None, *args: Any, **kwargs: Any) -> None:
+
+class _Groups:
+    """The process groups of one rank, which are fake, under the names that the script gave them."""
+
+    def __init__(self, record: Record, rank: int, world_size: int) -> None:
+        self._record, self._rank, self._world_size = record, rank, world_size
+        self._default = "nccl" if record.streams is not None else "gloo"
+        self._backends: dict[str, str] = {}
+        self._init, self._new = distributed_c10d.init_process_group, distributed_c10d.new_group
+
+    def init_process_group(self, backend: str | None = None, *args: Any, **kwargs: Any) -> None:
+        """Make the default group."""
         for name, stated, own in (
-            ("rank", kwargs.get("rank", -1), rank),
-            ("world_size", kwargs.get("world_size", -1), world_size),
+            ("rank", kwargs.get("rank", -1), self._rank),
+            ("world_size", kwargs.get("world_size", -1), self._world_size),
         ):
             if stated not in (-1, None, own):
                 raise Refusal(
                     f"init_process_group gets {name} {stated}, but {own} is recorded",
                     "take rank and world size from RANK and WORLD_SIZE, and state the number of ranks with --ranks",
                 )
+        if isinstance(backend, str):
+            self._default = backend
         with unset_fake_temporarily():
-            original_init("fake", rank=rank, world_size=world_size, store=FakeStore())
+            self._init("fake", rank=self._rank, world_size=self._world_size, store=FakeStore())
         world = distributed_c10d._get_default_group()
-        record.group(world.group_name, list(range(world_size)), "world", record.places.current())
+        self._record.group(
+            world.group_name, list(range(self._world_size)), "world", self._record.places.current()
+        )
 
     def new_group(
-        ranks: Any = None, timeout: Any = None, backend: Any = None, *args: Any, **kwargs: Any
+        self,
+        ranks: Any = None,
+        timeout: Any = None,
+        backend: str | None = None,
+        pg_options: Any = None,
+        use_local_synchronization: bool = False,
+        group_desc: str | None = None,
+        device_id: Any = None,
+        **kwargs: Any,
     ) -> Any:
-        members = sorted(ranks) if ranks is not None else list(range(world_size))
+        """Make a group of ranks. Options of the backend have no effect."""
+        members = sorted(ranks) if ranks is not None else list(range(self._world_size))
         before = set(distributed_c10d._world.pg_names.values())
-        description = kwargs.get("group_desc") or ""
         with unset_fake_temporarily():
-            group = original_new(ranks, timeout, None, *args, **kwargs)
+            group = self._new(ranks, timeout, None, None, use_local_synchronization, group_desc, **kwargs)
         made = [name for name in distributed_c10d._world.pg_names.values() if name not in before]
         name = made[0] if made else ""
-        record.group(name, list(members), str(description), record.places.current())
+        if made:
+            self._backends[name] = backend or self._default
+        self._record.group(name, members, group_desc or "", self._record.places.current())
         return group
 
-    def refuse_split(*args: Any, **kwargs: Any) -> None:
-        raise Refusal("split_group needs a GPU, and is not recorded", "make the groups with new_group")
+    def split_group(
+        self,
+        parent_pg: Any = None,
+        split_ranks: Any = None,
+        timeout: Any = None,
+        pg_options: Any = None,
+        group_desc: str | None = None,
+        backend: str | None = None,
+    ) -> Any:
+        """Make a group of each part, whose members are positions in the parent.
 
-    replacements = {
-        "init_process_group": init_process_group,
-        "new_group": new_group,
-        "split_group": refuse_split,
-    }
-    for module in (distributed, distributed_c10d, device_mesh):
-        for name, replacement in replacements.items():
-            if hasattr(module, name):
-                setattr(module, name, replacement)
-    _replace_mesh()
-    _bind_works(record)
+        Only members of the parent call this. The groups that were made with the parent are split the same way by theirs.
+        """
+        record = self._record
+        parent = distributed.get_process_group_ranks(parent_pg or distributed_c10d._get_default_group())
+        own = distributed.GroupMember.NON_GROUP_MEMBER
+        for part in split_ranks or ():
+            members = [parent[position] for position in part]
+            if members != sorted(members):
+                raise Refusal(
+                    "split_group gets ranks that do not ascend", "list the ranks of each part in order"
+                )
+            group = self.new_group(members, timeout, backend, group_desc=group_desc)
+            if self._rank in members:
+                own = group
+        for sibling in record.siblings(parent):
+            for part in split_ranks or ():
+                members = [sibling[position] for position in part]
+                record.group("", members, group_desc or "", record.places.current())
+        return own
+
+    def get_backend(self, group: Any = None) -> str:
+        """Return the backend that the script asked for: it decides by it."""
+        made = group or distributed_c10d._get_default_group()
+        return self._backends.get(made.group_name, self._default)
 
 
 def _replace_mesh() -> None:

@@ -6,8 +6,12 @@ from typing import Final
 
 _REMEDIES: Final = (
     (
-        ("NVIDIA driver", "not compiled with CUDA", "cuda"),
-        "a script is recorded on the CPU: take the device from an argument or from torch.cuda.is_available()",
+        ("not compiled with CUDA",),
+        "this is a CPU-only build of PyTorch: name the Python of a CUDA build with --python, or use torch.cuda.is_available()",
+    ),
+    (
+        ("has no answer for", "NVIDIA driver", "drivers"),
+        "CUDA graphs, Triton's kernels and shared memory are not recorded: switch them off, use --hook FILE, or --cpu",
     ),
     (
         ("DataDependentOutput", "DynamicOutputShape", "data-dependent"),

@@ -27,6 +27,10 @@ class StorageNumbers:
         self._next += 1
         return self._next - 1
 
+    def renew(self, storage: torch.UntypedStorage) -> None:
+        """Give a storage a new number: its memory was freed, and its next contents are unrelated."""
+        self._by_address.pop(storage._cdata, None)
+
     def numbers(self, values: object) -> list[int]:
         """Return the numbers of all tensors in nested values, each once."""
         return list(dict.fromkeys(self.number(tensor) for tensor in tensors_in(values)))
@@ -40,13 +44,18 @@ def tensors_in(values: object) -> list[torch.Tensor]:
 def accesses(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: object) -> tuple[object, object]:
     """Return the nested values that an operator reads and those that it writes, by its schema.
 
-    Arguments marked as written are both read and written; results that alias no argument are written.
+    Arguments marked as written are both read and written, unless the operator overwrites whole storages; results that alias no
+    argument are written.
     """
     schema = func._schema
     written: list[object] = []
+    overwritten: set[int] = set()
     for index, argument in enumerate(schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
-            written.append(args[index] if index < len(args) else kwargs.get(argument.name))
+            value = args[index] if index < len(args) else kwargs.get(argument.name)
+            written.append(value)
+            if argument.is_out or (index == 0 and schema.name in _OVERWRITERS):
+                overwritten |= {id(tensor) for tensor in tensors_in(value) if _fills_storage(tensor)}
     results = out if isinstance(out, (tuple, list)) else (out,)
     returns = (
         schema.returns
@@ -56,7 +65,13 @@ def accesses(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: obje
         else []
     )
     written += [value for value, stated in zip(results, returns, strict=False) if stated.alias_info is None]
-    return (args, kwargs), written
+    if not overwritten:
+        return (args, kwargs), written
+    return [tensor for tensor in tensors_in((args, kwargs)) if id(tensor) not in overwritten], written
+
+
+def _fills_storage(tensor: torch.Tensor) -> bool:
+    return bool(tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes())
 
 
 def moves_nothing(func: Any) -> bool:
@@ -69,6 +84,10 @@ def moves_nothing(func: Any) -> bool:
     return bool(aliases) and all(alias is not None and not alias.is_write for alias in aliases)
 
 
+_OVERWRITERS = frozenset(
+    f"aten::{name}"
+    for name in "copy_ zero_ fill_ normal_ uniform_ random_ bernoulli_ exponential_ eye_".split()
+)
 _NO_WORK = frozenset(
     f"aten::{name}"
     for name in (

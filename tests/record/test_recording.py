@@ -5,10 +5,8 @@ The tests need PyTorch, in this environment or in that of ETLOOP_TORCH_PYTHON.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -17,82 +15,19 @@ import pytest
 
 from etloop.cli.main import main
 from etloop.workload.readers.files import read_trace
-from etloop.workload.trace.trace import CollectiveKind, NodeKind, RankTrace
 from tests.record.scripts import DDP, EXPERTS, HEAD, PIPELINE, REFUSED
 from tests.support.places import ROOT
-
-PYTHON = os.environ.get("ETLOOP_TORCH_PYTHON", sys.executable)
-HAS_TORCH = "ETLOOP_TORCH_PYTHON" in os.environ or importlib.util.find_spec("torch") is not None
-REAL_RUN = ROOT / "tests/support/record/real_run.py"
+from tests.support.record.recording import HAS_TORCH, NO_TORCH, PYTHON, operations, real_run, record
 
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.timeout(600),
-    pytest.mark.skipif(not HAS_TORCH, reason="PyTorch is not installed, nor named by ETLOOP_TORCH_PYTHON"),
+    pytest.mark.skipif(not HAS_TORCH, reason=NO_TORCH),
 ]
 
 
-def record(tmp_path: Path, script: str, ranks: int, *options: str) -> int:
-    """Record a script into `job`; return the exit code."""
-    path = tmp_path / "train.py"
-    path.write_text(script)
-    words = [
-        "record",
-        "--python",
-        PYTHON,
-        "--ranks",
-        str(ranks),
-        "--out",
-        str(tmp_path / "job"),
-        *options,
-        "--",
-        str(path),
-    ]
-    return main(words)
-
-
-def operations(rank: RankTrace) -> list[tuple[str, int]]:
-    """Return kind and bytes of every network operation, in file order."""
-    rows = []
-    for index, kind in enumerate(rank.kind.tolist()):
-        if kind == NodeKind.COMM_COLL and rank.is_cpu_op[index] != 1:
-            rows.append((CollectiveKind(int(rank.comm.type[index])).name, int(rank.comm.size[index])))
-        elif kind in (NodeKind.COMM_SEND, NodeKind.COMM_RECV):
-            rows.append((NodeKind(kind).name, int(rank.comm.size[index])))
-    return rows
-
-
-def real_run(tmp_path: Path, how: str, script: Path, ranks: int) -> Path:
-    """Run a script over gloo on all ranks at once; return the directory of their files."""
-    directory = tmp_path / how
-    directory.mkdir()
-    with subprocess.Popen(
-        [
-            PYTHON,
-            "-c",
-            "import socket; s = socket.socket(); s.bind(('127.0.0.1', 0)); print(s.getsockname()[1])",
-        ],
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        port = process.communicate()[0].strip()
-    processes = []
-    for rank in range(ranks):
-        environment = os.environ | {
-            "RANK": str(rank),
-            "WORLD_SIZE": str(ranks),
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": port,
-            "OMP_NUM_THREADS": "1",
-        }
-        command = [PYTHON, str(REAL_RUN), how, str(directory / f"w.{rank}.json"), str(script)]
-        processes.append(subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL))
-    assert [process.wait() for process in processes] == [0] * ranks
-    return directory
-
-
 def test_ddp_with_small_buckets_no_sync_and_unused_parameters_is_as_over_gloo(tmp_path: Path) -> None:
-    assert record(tmp_path, DDP, 2) == 0
+    assert record(tmp_path, DDP, 2, "--cpu") == 0
     real = read_trace(real_run(tmp_path, "observer", tmp_path / "train.py", 2))
     recorded = read_trace(tmp_path / "job")
     assert [operations(rank) for rank in recorded.ranks] == [operations(rank) for rank in real.ranks]
@@ -108,7 +43,7 @@ def test_an_example_is_as_over_gloo_on_every_rank(
 ) -> None:
     """A scatter's bytes are compared on roots only: over gloo its other members have no input, and no group to count."""
     script = ROOT / f"examples/record/{name}.py"
-    assert record(tmp_path, script.read_text(), 8, *options) == 0
+    assert record(tmp_path, script.read_text(), 8, "--cpu", *options) == 0
     recorded = read_trace(tmp_path / "job")
     real = read_trace(real_run(tmp_path, "observer", script, 8))
     groups = real_run(tmp_path, "groups", script, 8)
@@ -123,7 +58,7 @@ def test_an_example_is_as_over_gloo_on_every_rank(
 
 def test_pipelines_have_all_messages_of_forward_and_backward(tmp_path: Path) -> None:
     """1F1B with 8 micro-batches: 32 on an inner rank, 16 at the ends. ZBV has two stages a rank: twice as many."""
-    assert record(tmp_path, PIPELINE, 4) == 0
+    assert record(tmp_path, PIPELINE, 4, "--cpu") == 0
     assert main(["lint", str(tmp_path / "job")]) == 0
     recorded = read_trace(tmp_path / "job")
     counts = [Counter(kind for kind, _ in operations(rank)) for rank in recorded.ranks]
@@ -136,7 +71,7 @@ def test_pipelines_have_all_messages_of_forward_and_backward(tmp_path: Path) -> 
 
 
 def test_drawn_tokens_are_sent_as_they_are_received(tmp_path: Path) -> None:
-    assert record(tmp_path, EXPERTS, 4, "--tokens", "drawn=0.8,seed=7") == 0
+    assert record(tmp_path, EXPERTS, 4, "--cpu", "--tokens", "drawn=0.8,seed=7") == 0
     assert main(["lint", str(tmp_path / "job")]) == 0
     ranks = read_trace(tmp_path / "job").ranks
     sizes = [[size for kind, size in operations(rank) if kind == "ALL_TO_ALL"] for rank in ranks]
@@ -149,7 +84,7 @@ def test_drawn_tokens_are_sent_as_they_are_received(tmp_path: Path) -> None:
 def test_what_cannot_be_recorded_is_refused_with_its_line(
     words: str, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert record(tmp_path, HEAD + line, 2) == 65
+    assert record(tmp_path, HEAD + line, 2, "--cpu") == 65
     error = capsys.readouterr().err
     assert words in error
     assert f"train.py:{len((HEAD + line).splitlines())}: " in error
@@ -159,7 +94,7 @@ def test_what_cannot_be_recorded_is_refused_with_its_line(
 def test_undeclared_tokens_are_refused_and_not_assumed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert record(tmp_path, EXPERTS, 2) == 65
+    assert record(tmp_path, EXPERTS, 2, "--cpu") == 65
     assert "declare expert counts with --tokens" in capsys.readouterr().err
 
 

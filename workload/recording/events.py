@@ -13,6 +13,9 @@ from typing import Any, Final
 from etloop.contract.base.errors import Problem, TraceError
 from etloop.contract.base.late_dataclass import dataclass
 
+HOST_STREAM: Final = 1
+"""The stream of work on tensors of the host, where scripts have a device, too (record/capture/streams.py)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -90,6 +93,37 @@ class StreamWait:
 
 
 @dataclass(frozen=True, slots=True)
+class EventRecord:
+    """An event is recorded on a stream: it represents all that was issued to the stream before."""
+
+    event: int
+    stream: int
+
+
+@dataclass(frozen=True, slots=True)
+class EventWait:
+    """A stream waits for the work before the latest record of an event; without a record there is none."""
+
+    event: int
+    stream: int
+
+
+@dataclass(frozen=True, slots=True)
+class EventOnHost:
+    """The host waits for an event, and issues nothing until then."""
+
+    event: int
+    stream: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceOnHost:
+    """The host waits for everything that was issued, communication operations that nothing waited for included."""
+
+    stream: int
+
+
+@dataclass(frozen=True, slots=True)
 class Storage:
     """A file is written."""
 
@@ -98,7 +132,18 @@ class Storage:
     stream: int
 
 
-Event = Compute | Communication | Wait | HostRead | StreamWait | Storage
+Event = (
+    Compute
+    | Communication
+    | Wait
+    | HostRead
+    | StreamWait
+    | EventRecord
+    | EventWait
+    | EventOnHost
+    | DeviceOnHost
+    | Storage
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +162,8 @@ class RecordedRank:
     notes: tuple[str, ...] = ()
     staged: tuple[str, ...] = ()
     """Names of the groups that a pipeline's stages were made with."""
+    stand_ins: tuple[str, ...] = ()
+    """Parts of PyTorch that were replaced, with the versions of PyTorch that each was tried with."""
 
     @property
     def operations(self) -> tuple[Communication, ...]:
@@ -145,6 +192,7 @@ def read_events(source: str, lines: Iterable[str], *, partial: bool = False) -> 
         reading.missing,
         tuple(reading.notes),
         tuple(reading.staged),
+        tuple(reading.stand_ins),
     )
 
 
@@ -159,6 +207,7 @@ class _Reading:
         self.missing: dict[str, int] = {}
         self.notes: list[str] = []
         self.staged: dict[str, None] = {}
+        self.stand_ins: list[str] = []
         self.is_complete = False
         self._texts: dict[int, str] = {}
 
@@ -172,6 +221,8 @@ class _Reading:
             self.groups.append(Group(row["key"], tuple(row["ranks"]), row["description"], row["place"]))
         elif kind == "staged":
             self.staged[row["group"]] = None
+        elif kind == "replaced":
+            self.stand_ins.append(f"{row['name']} (torch {', '.join(row['tested'])})")
         elif kind == "answer":
             self.answers.append(f"{row['place']}: {row['value']} ({row['count']} times)")
         elif kind == "missing":
@@ -232,6 +283,22 @@ def _stream_wait(row: Mapping[str, Any], _: Mapping[int, str]) -> StreamWait:
     return StreamWait(row["stream"], row["other"])
 
 
+def _event_record(row: Mapping[str, Any], _: Mapping[int, str]) -> EventRecord:
+    return EventRecord(row["event"], row["stream"])
+
+
+def _event_wait(row: Mapping[str, Any], _: Mapping[int, str]) -> EventWait:
+    return EventWait(row["event"], row["stream"])
+
+
+def _event_on_host(row: Mapping[str, Any], _: Mapping[int, str]) -> EventOnHost:
+    return EventOnHost(row["event"], row["stream"])
+
+
+def _device_on_host(row: Mapping[str, Any], _: Mapping[int, str]) -> DeviceOnHost:
+    return DeviceOnHost(row["stream"])
+
+
 def _storage(row: Mapping[str, Any], _: Mapping[int, str]) -> Storage:
     return Storage(row["bytes"], row["name"], row["stream"])
 
@@ -242,5 +309,9 @@ _EVENTS: Final[Mapping[str, Callable[[Mapping[str, Any], Mapping[int, str]], Eve
     "wait": _wait,
     "host": _host_read,
     "stream-wait": _stream_wait,
+    "event-record": _event_record,
+    "event-wait": _event_wait,
+    "event-on-host": _event_on_host,
+    "device-on-host": _device_on_host,
     "storage": _storage,
 }

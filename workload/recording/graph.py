@@ -8,21 +8,28 @@ operators between two such points are folded into one node. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import zip_longest
 
 from etloop.workload.recording.device import OperatorTimes
 from etloop.workload.recording.events import (
+    HOST_STREAM,
     Communication,
     Compute,
+    DeviceOnHost,
     Event,
+    EventOnHost,
+    EventRecord,
+    EventWait,
     HostRead,
     RecordedRank,
     Storage,
     StreamWait,
     Wait,
 )
+from etloop.workload.recording.flows import DataFlow
 from etloop.workload.trace.trace import NodeKind
 
 
@@ -39,6 +46,8 @@ class GraphNode:
     moved_bytes: int = 0
     operation: Communication | None = None
     is_async: bool = False
+    data_from: tuple[int, ...] = ()
+    """Communication operations whose results reach the input of this one, without those before them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +72,23 @@ class _Stream:
     open: list[Compute] = field(default_factory=list)
     open_deps: set[int] = field(default_factory=set)
 
+    def follow(self, moment: _Moment) -> None:
+        """Note that the next operator follows a moment of another stream, and all that it followed."""
+        self.operations |= moment.operations
+        self.others[moment.stream] = max(self.others.get(moment.stream, -1), moment.tail)
+        for known, node in moment.others.items():
+            self.others[known] = max(self.others.get(known, -1), node)
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """All that was issued to a stream until some time, and the nodes that it followed."""
+
+    stream: int
+    tail: int
+    operations: int
+    others: Mapping[int, int]
+
 
 @dataclass(slots=True)
 class _Access:
@@ -75,10 +101,19 @@ class _Access:
 def build_graph(rank: RecordedRank, times: OperatorTimes) -> RankGraph:
     """Return the graph of a rank."""
     builder = _Builder(times)
-    for index, event in enumerate(rank.events):
-        builder.add(event, rank.events[index + 1] if index + 1 < len(rank.events) else None)
+    events = _of_the_device(rank.events)
+    for event, following in zip_longest(events, events[1:]):
+        builder.add(event, following)
     builder.close_all()
     return RankGraph(tuple(builder.nodes), builder.late_uses)
+
+
+def _of_the_device(events: Sequence[Event]) -> Sequence[Event]:
+    """Return the events without the operators of the host, which take no time, unless there is no device."""
+    on_host = [event.stream == HOST_STREAM for event in events if isinstance(event, Compute)]
+    if all(on_host) or not any(on_host):
+        return events
+    return [event for event in events if not isinstance(event, Compute) or event.stream != HOST_STREAM]
 
 
 class _Builder:
@@ -86,11 +121,18 @@ class _Builder:
         self.nodes: list[GraphNode] = []
         self.late_uses = 0
         self._times = times
+        self._flow = DataFlow()
         self._streams: dict[int, _Stream] = {}
         self._node_of: dict[int, int] = {}
         self._storages: dict[int, _Access] = {}
-        self._host: list[int] = []
-        """Nodes that everything issued later waits for, in the order in which the host waited."""
+        self._recorded: dict[int, _Moment | None] = {}
+        """Events of streams, by their numbers."""
+        self._issued: dict[int, _Moment] = {}
+        """Moments at which communication operations were issued, by their nodes."""
+        self._pending: list[int] = []
+        """Communication operations since the host last waited for the device."""
+        self._host: list[_Moment | int] = []
+        """Moments of streams, and communication operations, that everything issued later waits for, in the order of the waits."""
 
     def add(self, event: Event, following: Event | None) -> None:
         stream = self._streams.setdefault(event.stream, _Stream())
@@ -104,7 +146,17 @@ class _Builder:
         elif isinstance(event, HostRead):
             self._read_on_host(event, stream)
         elif isinstance(event, StreamWait):
-            self._join(event, stream)
+            self._join(self._moment(event.other), event.stream, stream)
+        elif isinstance(event, EventRecord):
+            self._recorded[event.event] = self._moment(event.stream)
+        elif isinstance(event, EventWait):
+            self._join(self._recorded.get(event.event), event.stream, stream)
+        elif isinstance(event, EventOnHost):
+            moment = self._recorded.get(event.event)
+            if moment is not None:
+                self._host.append(moment)
+        elif isinstance(event, DeviceOnHost):
+            self._wait_for_device()
         elif isinstance(event, Storage):
             self._store(event, stream)
 
@@ -113,12 +165,13 @@ class _Builder:
             self._close(number, stream)
 
     def _compute(self, event: Compute, stream: _Stream) -> None:
-        deps = self._storage_deps(event.reads, event.writes, event.stream, stream)
-        host = self._host_deps(stream)
-        if deps or host:
+        deps = self._follow_host(event.stream, stream)
+        deps |= self._storage_deps(event.reads, event.writes, event.stream, stream)
+        if deps:
             self._close(event.stream, stream)
-            stream.open_deps |= deps | host
+            stream.open_deps |= deps
         stream.open.append(event)
+        self._flow.compute(event.reads, event.writes)
         # The node of an open segment is the next one; it is closed before any other node is made.
         self._touch(event.reads, event.writes, (event.stream, self._segment_index(event.stream)))
 
@@ -159,17 +212,24 @@ class _Builder:
     def _communicate(self, event: Communication, stream: _Stream, *, is_async: bool) -> None:
         # The operation's dependencies do not hold its stream.
         known = _Stream(operations=stream.operations, others=dict(stream.others))
-        deps = self._storage_deps(event.reads, event.writes, event.stream, known)
-        deps |= set(self._host[stream.host_seen :])
+        deps = self._host_deps(event.stream, known, stream.host_seen)
+        deps |= self._storage_deps(event.reads, event.writes, event.stream, known)
         self._close(event.stream, stream)
         if stream.tail is not None:
             deps.add(stream.tail)
         kind = {"send": NodeKind.COMM_SEND, "recv": NodeKind.COMM_RECV}.get(event.type, NodeKind.COMM_COLL)
         index = len(self.nodes)
         name = f"{event.type} {event.module}".strip()
-        node = GraphNode(kind, name, tuple(sorted(deps)), event.stream, operation=event, is_async=is_async)
+        flow = self._flow.operate(index, event.reads, event.writes)
+        node = GraphNode(
+            kind, name, tuple(sorted(deps)), event.stream, operation=event, is_async=is_async, data_from=flow
+        )
         self.nodes.append(node)
         self._node_of[event.number] = index
+        issued = self._moment(event.stream)
+        if issued is not None:
+            self._issued[index] = issued
+        self._pending.append(index)
         self._touch(event.reads, event.writes, (None, index))
 
     def _wait(self, event: Wait, stream: _Stream) -> None:
@@ -182,43 +242,57 @@ class _Builder:
 
     def _join_nodes(self, awaited: set[int], number: int, stream: _Stream, name: str) -> None:
         """Add a node without duration on a stream that waits for others."""
-        deps = set(awaited) | self._host_deps(stream)
+        deps = set(awaited) | self._follow_host(number, stream)
         self._close(number, stream)
         if stream.tail is not None:
             deps.add(stream.tail)
         for index in awaited:
             if self.nodes[index].operation is not None:
                 stream.operations |= 1 << index
+            if index in self._issued and self._issued[index].stream != number:
+                stream.follow(self._issued[index])
         stream.tail = len(self.nodes)
         self.nodes.append(GraphNode(NodeKind.METADATA, name, tuple(sorted(deps)), number))
 
-    def _join(self, event: StreamWait, stream: _Stream) -> None:
-        other = self._streams.setdefault(event.other, _Stream())
-        self._close(event.other, other)
-        if (
-            other.tail is None
-            or stream.others.get(event.other, -1) >= other.tail
-            or event.other == event.stream
-        ):
+    def _moment(self, number: int) -> _Moment | None:
+        """Return what was issued to a stream until now; None if it got no work."""
+        stream = self._streams.setdefault(number, _Stream())
+        self._close(number, stream)
+        return (
+            None
+            if stream.tail is None
+            else _Moment(number, stream.tail, stream.operations, dict(stream.others))
+        )
+
+    def _join(self, moment: _Moment | None, number: int, stream: _Stream) -> None:
+        """Make a stream wait for a moment of another."""
+        if moment is None or moment.stream == number or stream.others.get(moment.stream, -1) >= moment.tail:
             return
-        self._join_nodes({other.tail}, event.stream, stream, f"wait for stream {event.other}")
-        stream.operations |= other.operations
-        stream.others[event.other] = other.tail
-        for known, node in other.others.items():
-            stream.others[known] = max(stream.others.get(known, -1), node)
+        self._join_nodes({moment.tail}, number, stream, f"wait for stream {moment.stream}")
+        stream.follow(moment)
+
+    def _wait_for_device(self) -> None:
+        """Make everything issued later wait for everything issued before."""
+        moments = [moment for number in tuple(self._streams) if (moment := self._moment(number)) is not None]
+        known = 0
+        for moment in moments:
+            known |= moment.operations
+        pending = [index for index in self._pending if not known >> index & 1]
+        self._pending.clear()
+        self._host += [*pending, *moments]
 
     def _read_on_host(self, event: HostRead, stream: _Stream) -> None:
         deps = self._storage_deps(event.reads, (), event.stream, stream)
-        if len(self._streams) > 1 or deps:
-            self._close(event.stream, stream)
         if deps:
+            self._close(event.stream, stream)
             self._join_nodes(deps, event.stream, stream, "read on the host")
-        if len(self._streams) > 1 and stream.tail is not None:
-            self._host.append(stream.tail)
-            stream.host_seen = len(self._host)
+        if len(self._streams) > 1:
+            moment = self._moment(event.stream)
+            if moment is not None:
+                self._host.append(moment)
 
     def _store(self, event: Storage, stream: _Stream) -> None:
-        deps = self._host_deps(stream)
+        deps = self._follow_host(event.stream, stream)
         self._close(event.stream, stream)
         if stream.tail is not None:
             deps.add(stream.tail)
@@ -228,13 +302,28 @@ class _Builder:
                 NodeKind.STORAGE, event.name, tuple(sorted(deps)), event.stream, moved_bytes=event.moved_bytes
             )
         )
-        self._host.append(stream.tail)
+        moment = self._moment(event.stream)
+        assert moment is not None
+        self._host.append(moment)
 
-    def _host_deps(self, stream: _Stream) -> set[int]:
-        """Return the latest nodes that the host waited for and that the stream does not follow yet."""
-        new = set(self._host[stream.host_seen :]) - {stream.tail}
+    def _follow_host(self, number: int, stream: _Stream) -> set[int]:
+        """Return the nodes that a stream has to follow because the host waited for them, and note that it does."""
+        deps = self._host_deps(number, stream, stream.host_seen)
         stream.host_seen = len(self._host)
-        return new
+        return deps
+
+    def _host_deps(self, number: int, stream: _Stream, first: int) -> set[int]:
+        """Return the nodes among the host's waits from `first` on that a stream does not follow yet."""
+        deps: set[int] = set()
+        for waited in reversed(self._host[first:]):
+            if isinstance(waited, int):
+                if not stream.operations >> waited & 1:
+                    stream.operations |= 1 << waited
+                    deps.add(waited)
+            elif waited.stream != number and stream.others.get(waited.stream, -1) < waited.tail:
+                deps.add(waited.tail)
+                stream.follow(waited)
+        return deps
 
     def _storage_deps(
         self, reads: Iterable[int], writes: Iterable[int], number: int, stream: _Stream

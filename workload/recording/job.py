@@ -83,6 +83,7 @@ class JobWriter:
             EtAttribute("data_type", ValueCase.STRING, operation.data_type),
             EtAttribute("group_description", ValueCase.STRING, family.description),
             EtAttribute("is_async", ValueCase.BOOL, node.is_async),
+            *((EtAttribute("data_from", ValueCase.INT64, node.data_from),) if node.data_from else ()),
         )
         common = attributes_of(is_cpu_op=False, comm_size=operation.input_bytes, stream=node.stream)
         if operation.type in ("send", "recv"):
@@ -132,6 +133,7 @@ def metadata_of(recordings: Sequence[RecordedRank], facts: Mapping[str, str]) ->
     texts = {
         "recorded_with": f"etloop record, torch {recordings[0].torch}",
         **facts,
+        "stand_ins": "\n".join(recordings[0].stand_ins),
         "notes": "\n".join(notes),
         "answered_values": "\n".join(answers),
         "operators_without_flops": "\n".join(missing),

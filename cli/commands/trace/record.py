@@ -24,7 +24,9 @@ EXAMPLE: Final = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the script, the ranks to record, and the assumptions."""
     add_json(parser)
-    parser.add_argument("script", type=Path, metavar="SCRIPT", help="training script, after --")
+    parser.add_argument(
+        "script", type=Path, metavar="SCRIPT", help="training script, or -m and a module, after --"
+    )
     parser.add_argument("script_arguments", nargs=argparse.REMAINDER, metavar="ARGS", help="its arguments")
     parser.add_argument(
         "--ranks", type=parse_whole, required=True, metavar="N", help="number of ranks (WORLD_SIZE)"
@@ -48,6 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     process = parser.add_argument_group("processes")
     process.add_argument(
         "--python", default="", metavar="FILE", help="Python interpreter with PyTorch (default: this one)"
+    )
+    process.add_argument(
+        "--cpu", action="store_true", help="record the branch of the script for hosts without a GPU"
     )
     process.add_argument(
         "--ranks-per-host", type=parse_whole, default=8, metavar="N", help="LOCAL_WORLD_SIZE (default 8)"
@@ -157,13 +162,22 @@ def _order(parsed: argparse.Namespace) -> RecordOrder:
             Problem("--tokens", fault, "declare balanced counts, or record every rank: --record all")
         )
     arguments = tuple(parsed.script_arguments)
+    if arguments[:1] == ("--",):
+        arguments = arguments[1:]
+    script, module = parsed.script, ""
+    if str(script) == "-m":
+        if not arguments:
+            raise ConfigError(Problem("-m", "names no module", "write it such as -m torchtitan.train"))
+        script, module, arguments = Path(arguments[0]), arguments[0], arguments[1:]
     return RecordOrder(
-        parsed.script,
-        arguments[1:] if arguments[:1] == ("--",) else arguments,
+        script,
+        arguments,
         parsed.ranks,
+        module=module,
         by_role=by_role,
         ranks_per_host=parsed.ranks_per_host,
         python=parsed.python or sys.executable,
+        on_cpu=parsed.cpu,
         hook=parsed.hook,
         skew=tokens[0],
         seed=tokens[1],

@@ -1,4 +1,4 @@
-"""Context parallelism of PyTorch is refused: its ring attention calls kernels that exist on GPUs only."""
+"""Context parallelism of PyTorch is refused on the CPU: its ring attention calls kernels that exist on GPUs only."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ from typing import Any
 import torch.distributed.tensor.experimental  # noqa: F401 - loads the modules that are looked up below
 
 from ..events import Refusal
+from ..recorder import Record
 
 _NAMES = ("context_parallel", "_context_parallel_shard", "_ContextParallel")
 
 
-def install() -> None:
-    """Replace the entries of torch.distributed.tensor.experimental."""
+def install(record: Record) -> None:
+    """Replace the entries of torch.distributed.tensor.experimental, unless scripts have a GPU."""
+    if record.streams is not None:
+        return
 
     def refuse(*args: Any, **kwargs: Any) -> Any:
         raise Refusal(
-            "context_parallel is not recorded: its ring attention has kernels for GPUs only",
-            "record the script without it, or write the exchange of keys and values as sends or all-gathers",
+            "context_parallel is not recorded on the CPU: its ring attention has kernels for GPUs only",
+            "record it with a CUDA build of PyTorch: --python, without --cpu",
         )
 
     for path, module in list(sys.modules.items()):

@@ -13,6 +13,7 @@ import torch
 from torch import distributed
 from torch.autograd import Variable
 from torch.distributed import utils as distributed_utils
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import distributed as data_parallel
 
 from ..events import Refusal
@@ -42,11 +43,12 @@ def install() -> None:
             for tensor, part in zip(bucket, flat.split([tensor.numel() for tensor in bucket]), strict=True):
                 tensor.detach().copy_(part.view(tensor.shape))
 
-    def refuse_hook(*args: Any, **kwargs: Any) -> None:
-        raise Refusal(
-            "a communication hook of DistributedDataParallel is not recorded",
-            "record without the hook, or compress and reduce gradients in the script itself",
-        )
+    def register_builtin(reducer: Reducer, kind: Any) -> None:
+        hooks = {
+            distributed.BuiltinCommHookType.ALLREDUCE: default_hooks.allreduce_hook,
+            distributed.BuiltinCommHookType.FP16_COMPRESS: default_hooks.fp16_compress_hook,
+        }
+        reducer.register_comm_hook(reducer.group, hooks[kind])
 
     def compute_assignment(
         tensors: Any, limits: Any, expect_sparse: Any = (), indices: Any = (), logger: Any = None
@@ -65,8 +67,8 @@ def install() -> None:
     distributed.Reducer = Reducer
     distributed.Logger = _Logger
     distributed._compute_bucket_assignment_by_size = compute_assignment
-    distributed._register_comm_hook = refuse_hook
-    distributed._register_builtin_comm_hook = refuse_hook
+    distributed._register_comm_hook = lambda reducer, state, hook: reducer.register_comm_hook(state, hook)
+    distributed._register_builtin_comm_hook = register_builtin
 
 
 def _assign(
@@ -103,6 +105,40 @@ _OPTIONS = (
 ).split()
 
 
+class Bucket:
+    """Gradients that a communication hook gets in place of PyTorch's `GradBucket`."""
+
+    def __init__(
+        self, index: int, flat: torch.Tensor, parameters: list[torch.Tensor], *, is_last: bool
+    ) -> None:
+        self._index, self._flat, self._parameters, self._is_last = index, flat, parameters, is_last
+
+    def index(self) -> int:
+        """Return the position of the bucket."""
+        return self._index
+
+    def buffer(self) -> torch.Tensor:
+        """Return all gradients as one tensor."""
+        return self._flat
+
+    def set_buffer(self, buffer: torch.Tensor) -> None:
+        """Replace the gradients."""
+        self._flat = buffer
+
+    def gradients(self) -> list[torch.Tensor]:
+        """Return the gradients in the shapes of their parameters."""
+        parts = self._flat.split([parameter.numel() for parameter in self._parameters])
+        return [part.view(parameter.shape) for part, parameter in zip(parts, self._parameters, strict=True)]
+
+    def parameters(self) -> list[torch.Tensor]:
+        """Return the parameters of the bucket."""
+        return self._parameters
+
+    def is_last(self) -> bool:
+        """Return whether it is the last bucket to be reduced."""
+        return self._is_last
+
+
 class Reducer:
     """Reduces the gradients of a module bucket by bucket during the backward pass."""
 
@@ -111,13 +147,16 @@ class Reducer:
         stated = dict(zip(_OPTIONS, options, strict=False))
         if stated.get("skip_all_reduce_unused_params"):
             raise Refusal("skip_all_reduce_unused_params is not recorded", "leave it at False")
-        self._params, self._buckets, self._group = list(params), bucket_indices, stated["process_group"]
+        self._params, self._buckets, self.group = list(params), bucket_indices, stated["process_group"]
+        self._hook: tuple[Any, Any] | None = None
         self._limits = list(stated.get("bucket_bytes_cap_list") or ()) or [
             stated["first_bucket_bytes_cap"],
             stated["bucket_bytes_cap"],
         ]
         self._find_unused, self._as_view = stated["find_unused_parameters"], stated["gradient_as_bucket_view"]
-        self._static = False
+        self._static = self._is_first_static = False
+        self._seen: set[int] = set()
+        """Parameters that got gradients in the first pass of a static graph."""
         self._ready_order: list[int] = []
         self._is_rebuilt = False
         self._is_expecting = False
@@ -133,17 +172,29 @@ class Reducer:
     def __getattr__(self, name: str) -> Any:
         raise Refusal(
             f"DistributedDataParallel uses {name} of its reducer, which is not recorded",
-            "leave out join(), communication hooks and changes of the process group",
+            "leave out join(), mixed_precision and changes of the process group",
         )
+
+    def register_comm_hook(self, state: Any, hook: Any) -> None:
+        """Let a hook reduce the buckets: `hook(state, bucket)` returns the future of the reduced gradients."""
+        self._hook = state, hook
 
     def set_logger(self, logger: Any) -> None:
         """Accept the logger."""
 
     def _set_static_graph(self) -> None:
-        self._static = True
+        self._static = self._is_first_static = True
 
     def _delay_all_reduce(self) -> None:
-        """Do nothing: without data, the buckets of a static graph are ready at the end of its first pass, too."""
+        """Reduce the map of used parameters and all buckets at the end of the first pass of a static graph."""
+        self._is_expecting = False
+        self._unused = [index for index in range(len(self._params)) if index not in self._seen]
+        self._is_first_static = False
+        with torch.no_grad():
+            self._reduce_used_map()
+            for bucket in self._buckets:
+                self._reduce(bucket)
+        self._finish()
 
     def _push_all_rebuilt_params(self) -> None:
         self._ready_order = list(range(len(self._params)))
@@ -167,11 +218,8 @@ class Reducer:
         self._is_expecting = True
         self._ready, self._next_bucket, self._pending, self._used_map = set(), 0, [], None
         self._must_mark_unused = True
-        self._unused = (
-            self._find_unused_parameters(outputs)
-            if outputs and self._find_unused and not self._static
-            else []
-        )
+        if not self._static:
+            self._unused = self._find_unused_parameters(outputs) if outputs and self._find_unused else []
 
     def _find_unused_parameters(self, outputs: list[torch.Tensor]) -> list[int]:
         reached: set[int] = set()
@@ -192,6 +240,9 @@ class Reducer:
         def ready(parameter: torch.Tensor) -> None:
             if not self._is_expecting:
                 return
+            if self._is_first_static:
+                self._seen.add(index)
+                return
             if self._must_mark_unused:
                 self._must_mark_unused = False
                 for unused in self._unused:
@@ -204,7 +255,7 @@ class Reducer:
         if index in self._ready:
             return
         self._ready.add(index)
-        if self._rebuilds and not self._is_rebuilt:
+        if self._rebuilds and not self._is_rebuilt and not (self._static and index in self._unused):
             self._ready_order.append(index)
         while self._next_bucket < len(self._buckets) and self._ready.issuperset(
             self._buckets[self._next_bucket]
@@ -215,9 +266,12 @@ class Reducer:
         if self._next_bucket == len(self._buckets) and self._is_expecting:
             self._is_expecting = False
             if self._find_unused and not self._static:
-                used = torch.zeros(len(self._params), dtype=torch.int32, device=self._params[0].device)
-                self._used_map = distributed.all_reduce(used, group=self._group, async_op=True), used
+                self._reduce_used_map()
             Variable._execution_engine.queue_callback(self._finish)
+
+    def _reduce_used_map(self) -> None:
+        used = torch.zeros(len(self._params), dtype=torch.int32, device=self._params[0].device)
+        self._used_map = distributed.all_reduce(used, group=self.group, async_op=True), used
 
     @property
     def _rebuilds(self) -> bool:
@@ -234,9 +288,20 @@ class Reducer:
             gradient = self._params[index].grad
             if gradient is None:
                 view.zero_()
+            elif self._hook is not None:
+                view.copy_(gradient.reshape(-1))
             else:
-                torch.mul(gradient.reshape(-1), 1 / self._group.size(), out=view)
-        self._pending.append((distributed.all_reduce(flat, group=self._group, async_op=True), bucket, flat))
+                torch.mul(gradient.reshape(-1), 1 / self.group.size(), out=view)
+        if self._hook is None:
+            self._pending.append(
+                (distributed.all_reduce(flat, group=self.group, async_op=True), bucket, flat)
+            )
+            return
+        state, hook = self._hook
+        index = self._buckets.index(bucket)
+        parameters = [self._params[index] for index in bucket]
+        future = hook(state, Bucket(index, flat, parameters, is_last=index == len(self._buckets) - 1))
+        self._pending.append((future, bucket, flat))
 
     def _finish(self) -> None:
         with torch.no_grad():
@@ -244,7 +309,9 @@ class Reducer:
 
     def _copy_back(self) -> None:
         for work, bucket, flat in self._pending:
-            work.wait()
+            reduced = work.wait()
+            if self._hook is not None:
+                flat = (reduced[0] if isinstance(reduced, (list, tuple)) else reduced).reshape(-1)  # noqa: PLW2901
             views = flat.split([self._params[index].numel() for index in bucket])
             for index, view in zip(bucket, views, strict=True):
                 gradient = self._params[index].grad
@@ -262,12 +329,14 @@ class Reducer:
         if not self._rebuilds or self._is_rebuilt or not self._ready_order:
             return False
         self._is_rebuilt = True
+        if self._static:
+            self._ready_order += self._unused
         ordered = [self._params[index] for index in self._ready_order]
         self._buckets = _assign(ordered, self._limits, [], self._ready_order)
         device = self._params[0].device
         for count in (len(self._params) + 1, len(self._buckets)):
             indices = torch.zeros(count, dtype=torch.int32, device=device)
-            distributed.broadcast(indices, group=self._group, group_src=0)
+            distributed.broadcast(indices, group=self.group, group_src=0)
         return True
 
 

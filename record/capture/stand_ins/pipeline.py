@@ -1,4 +1,7 @@
-"""torch.distributed.pipelining: shapes of stages pass through the channel, and the passes that infer them are not recorded."""
+"""torch.distributed.pipelining: shapes of stages pass through the channel, and the passes that infer them are not recorded.
+
+Stages vote, as PyTorch's do, whether all of them state their shapes; otherwise shapes are inferred.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +15,25 @@ from ..channel import Channel
 from ..recorder import Record
 
 
-class _Dynamic:
-    """The outcome of the stages' vote: shapes are inferred."""
+class _Vote:
+    """Whether all stages so far state their shapes."""
+
+    def __init__(self, value: bool) -> None:
+        self.value = value
 
     def item(self) -> int:
-        """Return the vote for dynamic inference."""
-        return 0
+        """Return 1 for stated shapes, 0 for shapes that are inferred."""
+        return int(self.value)
 
 
 def install(record: Record, channel: Channel) -> None:
     """Replace the exchange of metadata between stages."""
     kind = stages.PipelineStage
-    counts: dict[tuple[int, int], int] = {}
+    counts: dict[tuple[str, int, int], int] = {}
 
-    def key_of(source: int, destination: int) -> str:
-        counts[source, destination] = counts.get((source, destination), -1) + 1
-        return f"stage{source}to{destination}-{counts[source, destination]}"
+    def key_of(source: int, destination: int, kind: str = "stage") -> str:
+        counts[kind, source, destination] = counts.get((kind, source, destination), -1) + 1
+        return f"{kind}{source}to{destination}-{counts[kind, source, destination]}"
 
     original_init = stages._PipelineStageBase.__init__
 
@@ -46,11 +52,34 @@ def install(record: Record, channel: Channel) -> None:
         with _disable_current_modes():
             return channel.get(key_of(src_stage, self.stage_index), f"pipeline stage {src_stage}")
 
-    def vote(self: Any, *args: Any, **kwargs: Any) -> _Dynamic:
-        return _Dynamic()
+    def pass_on(self: Any, vote: _Vote, step: int) -> None:
+        """Hand a vote to the next stage, or the one before, unless this rank has it."""
+        neighbour = self.stage_index + step
+        if 0 <= neighbour < self.num_stages and not self._is_same_rank(neighbour):
+            channel.put(key_of(self.stage_index, neighbour, "vote"), vote.value)
+
+    def take(self: Any, own: _Vote | None, step: int) -> _Vote:
+        """Return the vote of the stage before, or the next one."""
+        neighbour = self.stage_index + step
+        if not 0 <= neighbour < self.num_stages or self._is_same_rank(neighbour):
+            return own or _Vote(True)
+        return _Vote(channel.get(key_of(neighbour, self.stage_index, "vote"), f"pipeline stage {neighbour}"))
+
+    def vote_forward(self: Any, has_backward: bool, received_acc: _Vote | None = None) -> _Vote:
+        with _disable_current_modes():
+            is_stated = not stages.InferenceMode.needs_dynamic(self._user_meta, has_backward)
+            vote = _Vote(take(self, received_acc, -1).value and is_stated)
+            pass_on(self, vote, 1)
+        return vote
+
+    def vote_backward(self: Any, received_result: _Vote | None = None) -> _Vote:
+        with _disable_current_modes():
+            vote = take(self, received_result, 1)
+            pass_on(self, vote, -1)
+        return vote
 
     kind._send_meta, kind._recv_meta = send_meta, receive_meta
-    kind._warmup_forward_vote, kind._warmup_backward_result = vote, vote
+    kind._warmup_forward_vote, kind._warmup_backward_result = vote_forward, vote_backward
     for name in ("_forward_metadata_inference", "_backward_metadata_inference"):
         original = getattr(kind, name)
 

@@ -1,7 +1,7 @@
 """Run one rank of a script over gloo: `python real_run.py HOW OUT SCRIPT [ARGS]` under RANK, WORLD_SIZE and MASTER_PORT.
 
 `observer` writes PyTorch's execution trace to OUT. `groups` writes the ranks of each operation's group, seen by a dispatch mode:
-two runs, because under a mode the observer counts some operations twice.
+two runs, because under a mode the observer counts some operations twice. After a `+balanced`, torch.bincount returns equal counts.
 """
 
 from __future__ import annotations
@@ -23,9 +23,13 @@ def main() -> None:
     """Run the script."""
     how, out, script, *arguments = sys.argv[1:]
     sys.argv = [script, *arguments]
+    if how.endswith("+balanced"):
+        how = how.removesuffix("+balanced")
+        torch.bincount = lambda counted, minlength: torch.full((minlength,), counted.numel() // minlength)
     if how == "observer":
         observer = torch.profiler.ExecutionTraceObserver().register_callback(out)
         observer.start()
+        _leave_out_inference(observer)
         runpy.run_path(script, run_name="__main__")
         observer.stop()
         observer.unregister_callback()
@@ -34,6 +38,32 @@ def main() -> None:
     with _Groups(groups):
         runpy.run_path(script, run_name="__main__")
     Path(out).write_text(json.dumps(groups))
+
+
+def _leave_out_inference(observer: Any) -> None:
+    """Stop the observer while stages of a pipeline agree on shapes: the recorder leaves these messages out."""
+    from torch.distributed.pipelining import schedules
+
+    outermost = [True]
+    for kind, name in (
+        (schedules.PipelineScheduleSingle, "_initialize_stage"),
+        (schedules.PipelineScheduleMulti, "_initialize_stages"),
+    ):
+        original = getattr(kind, name, None)
+        if original is None:
+            continue
+
+        def run(*args: Any, _original: Any = original, **kwargs: Any) -> Any:
+            is_outermost, outermost[0] = outermost[0], False
+            if is_outermost:
+                observer.stop()
+            result = _original(*args, **kwargs)
+            if is_outermost:
+                observer.start()
+                outermost[0] = True
+            return result
+
+        setattr(kind, name, run)
 
 
 class _Groups(TorchDispatchMode):

@@ -9,7 +9,11 @@ from etloop.workload.recording.device import Device, MeasuredTimes, OperatorTime
 from etloop.workload.recording.events import (
     Communication,
     Compute,
+    DeviceOnHost,
     Event,
+    EventOnHost,
+    EventRecord,
+    EventWait,
     HostRead,
     RecordedRank,
     Storage,
@@ -137,6 +141,81 @@ def test_a_read_on_the_host_holds_all_streams() -> None:
     assert [(node.stream, node.deps) for node in nodes] == [(0, ()), (7, ()), (7, (0, 1))]
     awaited = graph(reduce(0, 1), HostRead((1,), 0), reduce(1, 2))
     assert [node.deps for node in awaited] == [(), (0,), (1,)]
+
+
+def test_an_event_stands_for_what_was_issued_before_it_was_recorded() -> None:
+    nodes = graph(
+        compute(1), EventRecord(5, 0), compute(2), EventWait(5, 7), compute(4, stream=7), EventWait(6, 7)
+    )
+    assert [(node.kind.name, node.stream, node.deps) for node in nodes] == [
+        ("COMP", 0, ()),
+        ("METADATA", 7, (0,)),
+        ("COMP", 0, (0,)),
+        ("COMP", 7, (1,)),
+    ]
+    assert finish_ns(nodes, 0) == 5_000
+
+
+def test_a_prefetch_on_a_stream_of_its_own_runs_beside_the_layer_before() -> None:
+    """Two layers of 10 us, each gathered in 8 us; the second's gather is issued on stream 7 before the first layer runs.
+
+    Both gathers follow each other in one communicator, which the network decides; here each takes 8 us from when it may start.
+    """
+    nodes = graph(
+        reduce(0, 1, stream=7),
+        Wait((0,), 7, ""),
+        EventRecord(1, 7),
+        EventWait(1, 0),
+        reduce(1, 2, stream=7),
+        Wait((1,), 7, ""),
+        EventRecord(2, 7),
+        compute(10, reads=[1], module="layers.0"),
+        EventWait(2, 0),
+        compute(10, reads=[2], module="layers.1"),
+    )
+    assert finish_ns(nodes, 8_000) == 28_000  # the second gather is hidden
+    assert finish_ns(nodes, 12_000) == 34_000
+    assert build_graph(RecordedRank(0, 2, "", (), ()), times()).late_uses == 0
+
+
+def test_the_host_waits_for_an_event_or_for_the_whole_device() -> None:
+    by_event = graph(
+        compute(1), EventRecord(1, 0), compute(2), EventOnHost(1, 1), compute(3, stream=7), compute(4)
+    )
+    assert [(node.stream, node.deps) for node in by_event] == [(0, ()), (0, (0,)), (7, (0,))]
+    by_device = graph(compute(1, stream=7), reduce(0, 1), DeviceOnHost(1), compute(2), reduce(1, 2))
+    assert [(node.kind.name, node.deps) for node in by_device] == [
+        ("COMM_COLL", ()),
+        ("COMP", ()),
+        ("COMP", (0, 1)),
+        ("COMM_COLL", (2,)),
+    ]
+
+
+def test_a_stream_that_is_first_used_late_follows_the_latest_wait_of_the_host_only() -> None:
+    nodes = graph(
+        *(event for _ in range(3) for event in (compute(1), compute(1, stream=7), HostRead((), 7))),
+        compute(1, stream=9),
+    )
+    assert [(node.stream, node.deps) for node in nodes][-2:] == [(0, (2, 3)), (9, (4,))]
+
+
+def test_operators_of_the_host_take_no_time_beside_a_device() -> None:
+    mixed = graph(
+        compute(5, stream=1),
+        compute(1),
+        reduce(0, 1, stream=1),
+        Wait((0,), 1, ""),
+        HostRead((), 1),
+        compute(2),
+    )
+    assert [(node.kind.name, node.deps, node.duration_ns) for node in mixed] == [
+        ("COMM_COLL", (), 0),
+        ("METADATA", (0,), 0),
+        ("COMP", (), 1000),
+        ("COMP", (1, 2), 2000),
+    ]
+    assert [node.duration_ns for node in graph(compute(5, stream=1))] == [5000]
 
 
 def test_a_file_is_written_before_what_follows() -> None:

@@ -1,0 +1,166 @@
+"""Values that a script reads on the host although no data was computed: what is known, what was declared, what is assumed.
+
+Known are results of other ranks' declared counts, and that numbers are finite: a script asks whether a loss is NaN.
+A float is assumed to be 1, and must not become an integer, which could be a shape.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
+
+from .events import Refusal, ScriptPlaces
+from .storages import tensors_in
+
+_FINITE = "_etloop_truth"
+_PASSED_ON = frozenset(
+    "any all max min amax amin view reshape _unsafe_view flatten squeeze unsqueeze expand detach clone _to_copy copy_ alias slice"
+    " select cat stack bitwise_or logical_or bitwise_and logical_and mul add sum".split()
+)
+"""Operators whose result is true if all their inputs are, and false if all their inputs are."""
+_NEGATED = frozenset(("logical_not", "bitwise_not"))
+
+
+class AssumedFloat(float):
+    """A float that represents data: what is computed from it does, too, and none of it may become an integer."""
+
+    place = ""
+
+    def _keep(self, value: Any) -> Any:
+        if not isinstance(value, float):
+            return value
+        made = AssumedFloat(value)
+        made.place = self.place
+        return made
+
+    def _refuse(self, *_: object) -> Any:
+        raise Refusal(
+            f"an integer is made of the value that {self.place} reads on the host, which has no data",
+            f"declare the value: --item {self.place}=VALUE, or answer it in --hook FILE",
+        )
+
+    def __round__(self, digits: Any = None) -> Any:
+        """Round to digits; to an integer only with a declared value."""
+        return self._refuse() if digits is None else self._keep(float.__round__(self, digits))
+
+    __int__ = __trunc__ = __floor__ = __ceil__ = _refuse
+
+    def __reduce__(self) -> Any:
+        """Pickle as a float."""
+        return float, (float.__add__(self, 0.0),)
+
+
+def _carry(name: str) -> Any:
+    original = getattr(float, name)
+
+    def compute(self: AssumedFloat, *operands: Any) -> Any:
+        value = original(self, *operands)
+        return value if value is NotImplemented else self._keep(value)
+
+    return compute
+
+
+for _name in (
+    "__add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __floordiv__ __rfloordiv__ __mod__ __rmod__"
+    " __pow__ __rpow__ __neg__ __pos__ __abs__"
+).split():
+    setattr(AssumedFloat, _name, _carry(_name))
+
+
+class Answers:
+    """The values that one rank's script read."""
+
+    def __init__(self, places: ScriptPlaces, items: dict[str, float]) -> None:
+        """`items` are declared values by the script line that reads them."""
+        self.hooks: Any = None
+        self._places, self._items = places, items
+        self._counts: Counter[tuple[str, str]] = Counter()
+        self._assumed_at = ""
+        """Script line of the latest value, if it is an assumed float."""
+
+    def install(self) -> None:
+        """Replace how tensors become Python numbers: an assumed float stays known as one."""
+        original = torch.Tensor.item
+
+        def item(tensor: torch.Tensor) -> Any:
+            self._assumed_at = ""
+            value = original(tensor)
+            if not self._assumed_at or not isinstance(value, float):
+                return value
+            assumed = AssumedFloat(value)
+            assumed.place = self._assumed_at
+            return assumed
+
+        torch.Tensor.item = item
+        torch.Tensor.__int__ = lambda tensor: int(tensor.item())
+
+    def __iter__(self) -> Iterator[tuple[str, str, int]]:
+        """Yield script line, value and number of reads of all values without data."""
+        for (place, value), count in self._counts.items():
+            yield place, value, count
+
+    def value_of(self, tensor: torch.Tensor) -> Any:
+        """Return what a read of one element gets."""
+        place = self._places.current()
+        self._assumed_at = ""
+        constant = getattr(tensor, "constant", None)
+        if constant is not None:
+            with unset_fake_temporarily():
+                return constant.item()
+        if place in self._items:
+            value: Any = self._items[place]
+            self._counts[place, f"{value:g}, declared with --item"] += 1
+            return value if tensor.dtype.is_floating_point else int(value)
+        if self.hooks is not None and hasattr(self.hooks, "item"):
+            value = self.hooks.item(place, tensor)
+            if value is not None:
+                self._counts[place, f"{value}, from the hook"] += 1
+                return value
+        truth = getattr(tensor, _FINITE, None)
+        if truth is not None and tensor.dtype == torch.bool:
+            self._counts[place, f"{truth}: numbers are finite"] += 1
+            return truth
+        if tensor.dtype.is_floating_point:
+            self._counts[place, "1.0"] += 1
+            self._assumed_at = place
+            return 1.0
+        if tensor.dtype == torch.bool:
+            self._counts[place, "True"] += 1
+            return True
+        raise Refusal(
+            "the script reads an integer of a tensor on the host, and its value is not declared",
+            f"declare the expert counts with --tokens, the value with --item {place}=VALUE, or answer it in --hook FILE",
+        )
+
+
+def note_finite(func: Any, args: tuple[Any, ...], out: Any) -> None:
+    """Note on the result of a comparison whether it is true for finite numbers, and pass the note on."""
+    if not isinstance(out, FakeTensor) or out.dtype != torch.bool:
+        return
+    name = func._schema.name.removeprefix("aten::")
+    truth: bool | None = None
+    if name in ("isnan", "isinf", "isposinf", "isneginf"):
+        truth = False
+    elif name == "isfinite":
+        truth = True
+    elif name in ("eq", "ne") and _asks_whether_finite(args):
+        truth = (name == "ne") == _is_infinite(args[1])
+    elif name in _PASSED_ON or name in _NEGATED:
+        truths = {getattr(tensor, _FINITE, None) for tensor in tensors_in(args)}
+        only = truths.pop() if len(truths) == 1 else None
+        truth = None if only is None else only ^ (name in _NEGATED)
+    if truth is not None:
+        setattr(out, _FINITE, truth)
+
+
+def _asks_whether_finite(args: tuple[Any, ...]) -> bool:
+    return len(args) > 1 and (args[0] is args[1] or _is_infinite(args[1]))
+
+
+def _is_infinite(value: Any) -> bool:
+    return isinstance(value, float) and math.isinf(value)

@@ -1,0 +1,1 @@
+"""Lets CUDA builds of PyTorch run without a GPU."""
