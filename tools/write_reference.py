@@ -1,4 +1,4 @@
-"""Write the reference: `python tools/write_reference.py`. Pages of docs/reference, and the JSON Schemas that editors use.
+"""Write the reference: `python tools/write_reference.py`. Pages of docs/reference, rows of other pages, and JSON Schemas.
 
 Keys, types, limits and defaults come from the readers themselves, whose questions are recorded. Meanings come from the types
 that declare their keys (contract/base/setting.py), and for formats that do not yet, from tools/reference/meanings. Commands come
@@ -26,6 +26,7 @@ from tools.reference.findings import findings_page  # noqa: E402
 from tools.reference.formats import FORMATS, Format, questions_of  # noqa: E402
 from tools.reference.manual import agent_manual, etloop_manual  # noqa: E402
 from tools.reference.pages import page_of  # noqa: E402
+from tools.reference.rows import pages_with_rows  # noqa: E402
 from tools.reference.schemas import schema_of  # noqa: E402
 from tools.reference.type_fields import fields_of_type  # noqa: E402
 
@@ -113,6 +114,7 @@ def files() -> Iterator[tuple[str, str]]:
     yield f"{PAGES}/commands.md", commands_page()
     yield f"{PAGES}/exit-codes.md", exit_codes_page()
     yield f"{PAGES}/findings.md", findings_page()
+    yield from pages_with_rows().items()
 
 
 def main() -> None:

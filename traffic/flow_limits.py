@@ -1,7 +1,7 @@
 """Settings of transports and switches that the flow level models, and those it rejects by name. Pure.
 
 Every value of the settings that affect routes or timing of packets is in a table here, so a new value has to be
-classified (tests/traffic/flows/test_flow_limits.py). docs/flow_level.md has the same table with reasons.
+classified (tests/traffic/flows/test_flow_limits.py). docs/flow_level.md lists them.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from etloop.controller.run.device_check import CHECK_RULE
 from etloop.dut_profiles.model.findings import ProfileVerdict
 from etloop.dut_profiles.model.profile import DutProfile
 from etloop.dut_profiles.reading.profile_file import parse_profile
@@ -21,7 +20,6 @@ from etloop.dut_profiles.rules.job import (
     check_job,
     check_rig,
 )
-from tests.support.places import ROOT
 
 SOUND = """
 profile: p
@@ -487,17 +485,6 @@ def test_every_rule_has_a_profile_that_breaks_it() -> None:
     names += [rule.name for rule in JOB_RULES] + [rule.name for rule in RIG_RULES]
     assert set(names) == broken | {"cnp-with-data", "rig-link-speed", "rig-more-ports"}
     assert len(set(names)) == len(names)
-
-
-def test_the_docs_list_every_rule_with_its_gravity() -> None:
-    described = [
-        (rule.name, rule.severity, rule.meaning)
-        for rules in (RULES, (CHECK_RULE,), JOB_RULES, RIG_RULES)
-        for rule in rules
-    ]
-    document = (ROOT / "docs" / "profiles.md").read_text()
-    absent = [f"| `{name}` | {severity} | {meaning} |" for name, severity, meaning in described]
-    assert [row for row in absent if row not in document] == []
 
 
 def test_only_contradictions_forbid_a_run() -> None:

@@ -336,16 +336,10 @@ def test_rooms_do_not_allow_each_other_in_circles() -> None:
     assert cycles({room: whole[room] | inside[room] for room in rows}) == []
 
 
-def test_a_room_s_page_has_the_sentence_of_its_package() -> None:
-    """docs/architecture.md says of every room what its `__init__` says first."""
-    page = " ".join((ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").split())
-    missing = []
-    for room in MAY_IMPORT:
-        text = ast.get_docstring(ast.parse((ROOT / room / "__init__.py").read_text(encoding="utf-8"))) or ""
-        sentence = " ".join(text.partition("\n\n")[0].split())
-        if not sentence or f"| `{room}/` | {sentence} |" not in page:
-            missing.append(f"| `{room}/` | {sentence} |")
-    assert missing == []
+def test_the_page_of_rooms_has_every_room() -> None:
+    """`tools/write_reference.py` writes its row."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    assert [room for room in MAY_IMPORT if f"| `{room}/` |" not in page] == []
 
 
 @pytest.mark.parametrize(

@@ -203,30 +203,19 @@ def lets_pass(controller: Live, seconds: float) -> None:
         raise AssertionError(f"the controller ended:\n{controller.printed()}")
 
 
-HEAD: Final = """# What happens when something breaks
-
-After each fault below the rack recovers by itself and the next job passes. Every row is a test with
-real processes: `etloop controller`, two agents and Mosquitto (`tests/e2e/rack/test_rack_faults.py`,
-`tests/e2e/rack/test_rack_hostile.py`). `tests/e2e/rack/test_rack_crashes.py` also kills controllers
-and runs at random moments: no job is lost, hangs or changes after its end.
-
-*Clear* is the time from the fault, or from its end, until the job has ended and nothing of it is
-left running. With hostile messages it begins with the first. *Load* is the average of one minute.
-Both were measured once by `make faults` on a two-core virtual machine.
-
-| fault | what happens | what is kept | clear after | load |
-|---|---|---|---|---|
-"""
+HEAD: Final = "| fault | what happens | what is kept | clear after | load |\n|---|---|---|---|---|\n"
 
 
 def main() -> None:
-    """Writes docs/faults.md from the notes in the file that is named."""
+    """Write the rows of docs/faults.md from the notes in the file that the first argument names."""
     notes = [Note(**json.loads(line)) for line in Path(sys.argv[1]).read_text().splitlines()]
     rows = "".join(
         f"| {note.fault} | {note.happened} | {note.kept} | {note.clear_s:g} s | {note.load:g} |\n"
         for note in notes
     )
-    DOCUMENT.write_text(HEAD + rows)
+    before, _, behind = DOCUMENT.read_text().partition(HEAD)
+    _, end, after = behind.partition("\n\n")
+    DOCUMENT.write_text(before + HEAD + rows.removesuffix("\n") + end + after)
 
 
 if __name__ == "__main__":
