@@ -18,7 +18,7 @@ from .recorder import Record
 _PYTORCHS_OWN: Any = torch.futures.Future
 
 
-class RecordedFuture(torch.futures.Future):  # type: ignore[misc]
+class RecordedFuture(torch.futures.Future):
     """A value, and the operations to wait for before it is used."""
 
     record: Record
