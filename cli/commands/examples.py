@@ -14,6 +14,7 @@ SUMMARIES: Final = {
     "bmwg": "the IETF's benchmarks of AI fabrics, small and full size (sweeps)",
     "bmwg_inference": "the IETF's benchmarks of inference fabrics, small and full size (sweeps)",
     "cc_plugin": "a congestion control plugin, in C++ and in Python",
+    "cloudai": "ETLoop as a workload of CloudAI, which explores its settings",
     "collective": "scenario and rig for etloop collective",
     "congestion_control": "two algorithms at several ECN marking thresholds (sweep)",
     "containerlab": "network OS switches in containers, between four agents",

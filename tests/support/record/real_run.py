@@ -1,7 +1,8 @@
 """Run one rank of a script over gloo: `python real_run.py HOW OUT SCRIPT [ARGS]` under RANK, WORLD_SIZE and MASTER_PORT.
 
 `observer` writes PyTorch's execution trace to OUT. `groups` writes the ranks of each operation's group, seen by a dispatch mode:
-two runs, because under a mode the observer counts some operations twice. After a `+balanced`, torch.bincount returns equal counts.
+two runs, because under a mode the observer counts some operations twice. After a `+balanced`, torch.bincount returns equal
+counts.
 """
 
 from __future__ import annotations

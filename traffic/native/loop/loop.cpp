@@ -300,7 +300,7 @@ void PortLoop::publish() {
   if (posts_.signal_fd >= 0 && records != before) signal_arrivals(before, records);
 }
 
-// What begins next depends on what arrived: sends are reported in their turn, and once all ops are over.
+// New ops of a posted run depend on arrivals alone: sends are reported in their turn, and once all ops are over.
 void PortLoop::signal_arrivals(size_t before, size_t records) {
   bool signals = state_.load(std::memory_order_relaxed) != LoopState::running;
   for (size_t i = before; i < records && !signals; ++i) signals = core_->records()[i].tx_messages == 0;

@@ -25,9 +25,7 @@ from etloop.workload.readers.node_rows import NodeRow, rank_trace
 from etloop.workload.readers.production.communicator_calls import collective_of
 from etloop.workload.readers.production.facts import FileFacts
 from etloop.workload.readers.production.text_files import FileFault, quote
-from etloop.workload.readers.pytorch.kernel_table import looks_communicating, shipped_table
 from etloop.workload.readers.stores import file_pieces, unreadable
-from etloop.workload.readers.waiting_kernels import cut_waits
 from etloop.workload.trace.trace import CollectiveKind, LeftOut, NodeKind, RankTrace, Trace
 from etloop.workload.trace.trace_names import shown
 
@@ -94,6 +92,10 @@ def read_ascend(source: Path, files: Sequence[Path], facts: FileFacts) -> Trace:
             for names, (problem, remedy) in zip(lost, _LOST, strict=True)
             if names
         ]
+    # Imported here: the table of kernels needs the YAML reader, which other formats do not.
+    from etloop.workload.readers.pytorch.kernel_table import shipped_table
+    from etloop.workload.readers.waiting_kernels import cut_waits
+
     complete_ranks, waits = cut_waits(ranks, shipped_table())
     return Trace(str(source), complete_ranks, None, _remarks(source, ranks), (*left_out, *waits))
 
@@ -121,6 +123,8 @@ def _left_out(path: Path, names: Counter[str], problem: str, remedy: str) -> Lef
 
 def _read_rank(path: Path, rank: int, rank_count: int) -> tuple[RankTrace, tuple[Counter[str], Counter[str]]]:
     """Return a rank and its lost operations by name: of HCCL, and fused ones."""
+    from etloop.workload.readers.pytorch.kernel_table import looks_communicating  # see above
+
     processes: dict[object, str] = {}
     events: list[_Event] = []
     for values, offset in _items(path):

@@ -97,7 +97,7 @@ SYMMETRIC = [
         ("deepep", ("all-to-all",)),
         ("hierarchical", ("all-reduce", "all-to-all")),
         ("pxn", ("all-to-all",)),
-        *((name, ("all-gather",)) for name in RAILED),
+        *((case.algorithm, (case.collective,)) for case in CASES if case.algorithm in RAILED),
         ("recursive_doubling", ("all-reduce", "all-gather")),
         ("pat", ("all-gather", "reduce-scatter")),
         ("gloo_ring", ("all-reduce",)),
