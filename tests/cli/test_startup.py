@@ -24,7 +24,8 @@ LIBRARIES: Final = frozenset(
 ROOMS: Final = frozenset(
     "etloop.agent etloop.bench etloop.controller etloop.counters etloop.dut_profiles etloop.experiments etloop.lab"
     " etloop.results etloop.traffic etloop.workload.chakra etloop.workload.inspect etloop.workload.program"
-    " etloop.workload.readers.json_ranks etloop.workload.readers.json_sources etloop.workload.readers.pytorch"
+    " etloop.workload.readers.json_ranks etloop.workload.readers.json_sources"
+    " etloop.workload.readers.pytorch.execution_trace etloop.workload.readers.pytorch.kineto"
     " etloop.workload.synthetic".split()
 )
 """What has nothing to do with the check of a trace in `.et` files."""
