@@ -97,7 +97,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
             "--repeat",
             "2",
         )
-        made.etloop("synth", "incast", "--sweep", "gather", "--sizes", "256KiB-256KiB", "--ranks", "3")
+        made.etloop("synth", "incast", "--sweep", "gather", "--sizes", "1MiB-1MiB", "--ranks", "3")
         yield made
     finally:
         with pytest.MonkeyPatch.context() as patch:
