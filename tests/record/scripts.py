@@ -72,7 +72,6 @@ REFUSED: Final = {
     "puts tensors on a GPU": "torch.zeros(4, device='cuda').add_(1)",
     "loads a file of tensors": "torch.load('model.pt')",
     "receive from any source": "distributed.recv(torch.zeros(4))",
-    "split_group needs a GPU": "distributed.split_group(split_ranks=[[0], [1]])",
     "context_parallel is not recorded": (
         "from torch.distributed.tensor.experimental import context_parallel\ncontext_parallel(None)"
     ),

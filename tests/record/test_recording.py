@@ -80,6 +80,21 @@ def test_drawn_tokens_are_sent_as_they_are_received(tmp_path: Path) -> None:
     assert len({tuple(row) for row in rows}) == 4
 
 
+def test_parts_of_a_split_group_have_their_own_ranks(tmp_path: Path) -> None:
+    line = (
+        "distributed.all_reduce(torch.ones(5), group=distributed.split_group(split_ranks=[[0, 2], [1, 3]]))"
+    )
+    assert record(tmp_path, HEAD + line, 4, "--cpu") == 0
+    recorded = read_trace(tmp_path / "job")
+    assert recorded.groups is not None
+    members = [
+        recorded.groups[rank.pg_names[index]]
+        for rank in recorded.ranks
+        for index in rank.pg_name[rank.pg_name >= 0]
+    ]
+    assert members == [(0, 2), (1, 3), (0, 2), (1, 3)]
+
+
 @pytest.mark.parametrize(("words", "line"), REFUSED.items(), ids=range(len(REFUSED)))
 def test_what_cannot_be_recorded_is_refused_with_its_line(
     words: str, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
