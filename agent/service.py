@@ -474,10 +474,10 @@ class _Agent:
             status = engine.status()
             if status.phase is not EnginePhase.RUNNING:
                 return False
-            actions = self._life.on_status(status, self._work.take_records(), monotonic_ns())
+            ops = self._work.take_records()
         except ENGINE_ERRORS:
             return False  # the loop finds the same failure and reports it
-        for action in actions:
+        for action in self._life.on_status(status, ops, monotonic_ns()):
             assert isinstance(action, SendMessage)
             self._send(action.message)
         return True
