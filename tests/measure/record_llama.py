@@ -90,8 +90,8 @@ def _tree_bytes(root: int) -> int:
         try:
             children = Path(f"/proc/{number}/task/{number}/children").read_text()
             rollup = Path(f"/proc/{number}/smaps_rollup").read_text()
-        except OSError:
-            continue
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it has ended
         pending += map(int, children.split())
         total += sum(int(line.split()[1]) * 1024 for line in rollup.splitlines() if line.startswith("Pss:"))
     return total

@@ -1,4 +1,4 @@
-"""The libraries in CUDA's place: built for what a PyTorch imports, refused for a CUDA that nobody tried."""
+"""The libraries in CUDA's place: built for what a PyTorch imports, refused for an untried version of CUDA."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IMPORTS = "cudaGetDeviceCount cudaStreamWaitEvent cudaNewerThanThis __cudaRegist
 
 @pytest.fixture(scope="module")
 def preload(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the libraries for a PyTorch of one library, which imports a function that nobody knows."""
+    """Build the libraries for a PyTorch of one library, which imports an unknown function."""
     directory = tmp_path_factory.mktemp("torch")
     (directory / "lib").mkdir()
     source = directory / "torch.c"
