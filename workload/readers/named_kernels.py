@@ -18,7 +18,6 @@ from etloop.workload.readers.pytorch.kernel_table import (
     KernelTable,
     function_name,
     looks_communicating,
-    word_places,
 )
 from etloop.workload.trace.trace import LeftOut, NodeKind, RankTrace
 from etloop.workload.trace.trace_names import shown
@@ -30,12 +29,13 @@ def named_communication(ranks: Sequence[RankTrace], table: KernelTable) -> tuple
     """Return the GPU operations that are compute in the trace and have a name of communication, as left out."""
     names: Counter[str] = Counter()
     where = ""
+    functions: dict[bytes, str] = {}
     known: dict[tuple[int, int, int], Counter[str]] = {}
     for rank in ranks:
         # Ranks that run the same program share their columns.
         columns = id(rank.name_bytes), id(rank.kind), id(rank.is_cpu_op)
         if columns not in known:
-            known[columns] = _names_of(rank, table)
+            known[columns] = _names_of(rank, table, functions)
         names.update(known[columns])
         where = where or (rank.path if known[columns] else "")
     if not names:
@@ -46,16 +46,24 @@ def named_communication(ranks: Sequence[RankTrace], table: KernelTable) -> tuple
     return (LeftOut(Problem(where, problem, remedy), names.total()),)
 
 
-def _names_of(rank: RankTrace, table: KernelTable) -> Counter[str]:
-    """Return how often each kernel of communication occurs, by its function."""
-    places = np.array(word_places(rank.name_bytes), np.uint64)
-    nodes = np.unique(np.searchsorted(rank.name_offsets, places, side="right") - 1)
-    kernels = nodes[(rank.kind[nodes] == NodeKind.COMP) & (rank.is_cpu_op[nodes] == 0)]
+def _names_of(rank: RankTrace, table: KernelTable, functions: dict[bytes, str]) -> Counter[str]:
+    """Return how often each kernel of communication occurs, by its function.
+
+    `functions`: name to function, "" if it does not communicate; extended by the names of this rank.
+    """
+    kernels = np.flatnonzero((rank.kind == NodeKind.COMP) & (rank.is_cpu_op == 0))
+    starts, ends = rank.name_offsets[kernels].tolist(), rank.name_offsets[kernels + 1].tolist()
+    text = rank.name_bytes
     names: Counter[str] = Counter()
-    for name, count in Counter(rank.name(node) for node in kernels.tolist()).items():
-        entry = table.kernel(name)
-        if (entry is not None and entry.collective is not None) or (
-            entry is None and looks_communicating(name)
-        ):
-            names[function_name(name)] += count
+    for name, count in Counter(text[start:end] for start, end in zip(starts, ends, strict=True)).items():
+        if name not in functions:
+            functions[name] = _function_if_communicating(name.decode(errors="replace"), table)
+        if functions[name]:
+            names[functions[name]] += count
     return names
+
+
+def _function_if_communicating(name: str, table: KernelTable) -> str:
+    entry = table.kernel(name)
+    communicates = looks_communicating(name) if entry is None else entry.collective is not None
+    return function_name(name) if communicates else ""

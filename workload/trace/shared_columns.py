@@ -1,13 +1,14 @@
 """Shares equal columns between ranks: ranks of one pipeline stage do the same, so most of their columns are equal.
 
-Decides which columns are equal (same type, length and bytes, by a 128-bit hash); ranks are otherwise unchanged.
+Decides which columns are equal (same type and bytes); ranks are otherwise unchanged.
 Memory then grows with the distinct columns of a job, not with ranks times nodes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import fields, is_dataclass, replace
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import fields, is_dataclass
+from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, TypeVar, cast
 
@@ -38,7 +39,7 @@ class ColumnStore:
     __slots__ = ("_arrays", "_texts")
 
     def __init__(self) -> None:
-        self._arrays: dict[bytes, NDArray[np.generic]] = {}
+        self._arrays: dict[tuple[bytes, str], NDArray[np.generic]] = {}
         self._texts: dict[bytes, bytes] = {}
 
     def __len__(self) -> int:
@@ -53,24 +54,27 @@ class ColumnStore:
         if isinstance(value, np.ndarray):
             return cast("T", self._array(value))
         if isinstance(value, bytes):
-            return cast("T", self._texts.setdefault(blake2b(value, digest_size=16).digest(), value))
-        if is_dataclass(value) and not isinstance(value, type):
-            parts = {entry.name: self._shared(getattr(value, entry.name)) for entry in fields(value)}
-            return cast("T", replace(value, **parts))
+            return cast("T", self._texts.setdefault(value, value))
+        kind = type(value)
+        if names := _field_names(cast("Hashable", kind)):
+            return kind(**{name: self._shared(getattr(value, name)) for name in names})
         return value
 
     def _array(self, column: NDArray[_Scalar]) -> NDArray[np.generic]:
-        flat = np.ascontiguousarray(column)
-        digest = blake2b(flat.data, digest_size=16, person=flat.dtype.str.encode())
-        digest.update(len(flat).to_bytes(8, "little"))
-        key = digest.digest()
+        # Copied, because a column of the decoder keeps all columns of its rank alive.
+        content = column.tobytes()
+        key = content, column.dtype.str
         stored = self._arrays.get(key)
         if stored is None:
-            # Copied, because a column of the decoder keeps all columns of its rank alive.
-            stored = flat.copy()
-            stored.flags.writeable = False
-            self._arrays[key] = stored
+            # A view of the key, read-only as it is, so that a column is in memory once.
+            stored = self._arrays[key] = np.frombuffer(content, column.dtype)
         return stored
+
+
+@lru_cache(maxsize=64)
+def _field_names(kind: type) -> tuple[str, ...]:
+    """Return the names of a dataclass's fields; none if it is another type."""
+    return tuple(entry.name for entry in fields(kind)) if is_dataclass(kind) else ()
 
 
 def offsets_of(counts: Sequence[int] | NDArray[np.integer]) -> NDArray[np.int64]:

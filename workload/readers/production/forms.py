@@ -5,6 +5,7 @@ A source is a file, or a directory whose files, apart from those of other format
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -63,14 +64,15 @@ def production_of(source: Path) -> Production | None:
     if not source.is_dir():
         return None
     try:
-        paths = sorted(path for path in source.iterdir() if path.is_file())
+        with os.scandir(source) as entries:
+            names = frozenset(entry.name for entry in entries if entry.is_file())
     except OSError as error:
         problem = f"cannot be listed: {error.strerror}"
         raise TraceError(Problem(shown(str(source)), problem, "see its permissions and its disk")) from None
-    if len(paths) > MAX_FILES or by_prefix(frozenset(path.name for path in paths)):
+    if len(names) > MAX_FILES or by_prefix(names):
         return None
     by_form: dict[str, tuple[Form, list[Path]]] = {}
-    for path in paths:
+    for path in (source / name for name in sorted(names)):
         if (form := _form_of(path)) is not None:
             by_form.setdefault(form.name, (form, []))[1].append(path)
     if not by_form:
@@ -80,8 +82,8 @@ def production_of(source: Path) -> Production | None:
         del by_form["NIXL matrix"]
     (form, files), *others = by_form.values()
     if others or (len(files) > 1 and not form.is_set):
-        names = listed(path.name for _, paths_of_form in by_form.values() for path in paths_of_form)
-        problem = f"has several jobs, of the forms {', '.join(by_form)}: {names}"
+        several = listed(path.name for _, paths_of_form in by_form.values() for path in paths_of_form)
+        problem = f"has several jobs, of the forms {', '.join(by_form)}: {several}"
         raise TraceError(Problem(shown(str(source)), problem, "name one file"))
     return Production(source if form.is_set else files[0], form, tuple(files))
 
