@@ -22,11 +22,12 @@ from etloop.contract.protocol.json_schema import schema_of
 from etloop.contract.protocol.presence import AgentProcess, ProcessState, process_topic
 from etloop.contract.protocol.typed_form import JSON_RULES
 from etloop.runtime.broker_settings import BrokerSettings
-from tests.controller.rack.mqtt.test_rack_mqtt import Mosquitto, free_port, mosquitto
+from tests.controller.rack.mqtt.test_rack_mqtt import Mosquitto, mosquitto
 from tests.controller.rack.test_rack_daemon import place, serving
 from tests.e2e.rack.test_rack_security import Secured, secured
 from tests.support.first_light.commands import PATIENCE_S, Place, free_place, running
 from tests.support.places import ROOT
+from tests.support.ports import free_port
 
 __all__ = ["mosquitto", "place", "secured"]
 

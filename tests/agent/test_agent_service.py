@@ -7,7 +7,6 @@ import contextlib
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -32,18 +31,13 @@ from etloop.controller.session.service import run
 from etloop.controller.session.settings import SessionSettings
 from tests.support.control_plane.control_plane_by_hand import ring_assignments, ring_tables
 from tests.support.places import ROOT
+from tests.support.ports import free_endpoint
 
 GLANCE_S = 0.02
 PROMPT = 10_000
 """Milliseconds after which a process that should end counts as hanging."""
 
 pytestmark = pytest.mark.e2e
-
-
-def free_endpoint() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"tcp://127.0.0.1:{probe.getsockname()[1]}"
 
 
 @pytest.fixture

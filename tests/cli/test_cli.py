@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from importlib import metadata
@@ -18,20 +17,13 @@ from etloop.cli.commands import plan
 from etloop.cli.main import main
 from etloop.cli.parser import find_commands, make_parser
 from tests.support.places import ROOT
+from tests.support.ports import free_endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 WITHOUT_JSON = {"nic", "otg", "demo", "controller", "dut", "lab", "schema", "completion"}
 """Those that run a whole session, and those whose own words have it."""
-
-
-def free_tcp_port() -> int:
-    """A port nobody listens on just now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @pytest.fixture
@@ -45,7 +37,7 @@ def lab(tmp_path: Path) -> Path:
         for at, agent in enumerate("ab")
     )
     (tmp_path / "scenario.yaml").write_text(scenario)
-    bind = f"tcp://127.0.0.1:{free_tcp_port()}"
+    bind = free_endpoint()
     (tmp_path / "rig.yaml").write_text(f"controller: {{bind: '{bind}'}}\nagents:\n{ports}")
     assert main(["synth", str(tmp_path / "job"), "--hidden", "64", "--sequence", "128"]) == 0
     return tmp_path

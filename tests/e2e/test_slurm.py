@@ -15,8 +15,9 @@ from etloop.contract.base.errors import ExitCode
 from tests.support.first_light import commands
 from tests.support.first_light.commands import Place
 from tests.support.places import ROOT
+from tests.support.ports import free_port
 from tests.support.runs.sweep_by_hand import TOPOLOGY
-from tests.support.slurm import Slurm, free_ports, obstacle, slurm
+from tests.support.slurm import Slurm, obstacle, slurm
 
 pytestmark = pytest.mark.e2e
 
@@ -86,7 +87,7 @@ def submit(cluster: Slurm, place: Place, *arguments: str) -> CompletedProcess[st
         place=place.directory,
         ETLOOP_BIN=str(Path(sys.executable).parent),
         CONTROL_HOST="127.0.0.1",
-        CONTROL_PORT=str(free_ports(1)[0]),
+        CONTROL_PORT=str(free_port()),
         ALLOW_PEERS="127.0.0.0/8",
     )
 

@@ -31,6 +31,7 @@ from tests.lab.test_lab import Desk, desk, has_ended, watched
 from tests.lab.test_lab_truths import NO_NAMESPACES, namespaces_are_allowed
 from tests.support.counters.snmp_by_hand import secret_file
 from tests.support.places import ROOT
+from tests.support.ports import free_port
 
 __all__ = ["bench", "desk"]
 
@@ -45,12 +46,6 @@ for number in range(20):
 """
 
 needs_namespaces = pytest.mark.skipif(not namespaces_are_allowed(), reason=NO_NAMESPACES)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def order(port: int) -> LabOrder:

@@ -36,6 +36,7 @@ from etloop.runtime.lab_directory import SOCKET_FILE
 from etloop.runtime.sockets.unix_socket import connected
 from tests.lab.test_lab_truths import NO_NAMESPACES, namespaces_are_allowed
 from tests.support.places import ROOT
+from tests.support.ports import free_endpoint
 
 PATIENCE_S: Final = 100
 TOPOLOGY: Final = """\
@@ -369,9 +370,7 @@ def test_what_cannot_be_made_is_refused_before_anything_is(
 def test_a_job_runs_through_a_lab_and_its_switch_carries_every_byte(
     desk: Desk, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        bind = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+    bind = free_endpoint()
     (desk.directory / "topology.yaml").write_text(TOPOLOGY)
     up = ("lab", "up", str(desk.directory / "topology.yaml"), "--unmeasured", "--agents", "--bind", bind)
     assert main([*up, "--rig-out", str(desk.directory / "rig.yaml")]) == 0

@@ -18,6 +18,7 @@ from etloop.cli.text.uet_lines import uet_text
 from tests.lab.test_lab import desk
 from tests.lab.test_lab_truths import NO_NAMESPACES, namespaces_are_allowed
 from tests.support.places import ROOT
+from tests.support.ports import free_endpoint
 
 if TYPE_CHECKING:
     from tests.lab.test_lab import Desk
@@ -60,9 +61,7 @@ pytestmark = [
 
 @pytest.mark.parametrize(("kind", "udp_port"), [("mrc", 4971), ("uet", 4793)])
 def test_an_agent_has_ports_of_unlike_transports(desk: Desk, kind: str, udp_port: int) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        bind = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+    bind = free_endpoint()
     (desk.directory / "topology.yaml").write_text(TOPOLOGY)
     (desk.directory / "s.yaml").write_text(SCENARIO.replace("KIND", kind))
     words = (

@@ -17,6 +17,7 @@ from etloop.traffic import _native
 from tests.lab.test_lab import desk
 from tests.lab.test_lab_truths import NO_NAMESPACES, namespaces_are_allowed
 from tests.support.places import ROOT
+from tests.support.ports import free_endpoint
 from tests.support.tshark import dissected, pcap
 
 if TYPE_CHECKING:
@@ -43,9 +44,7 @@ pytestmark = [
 
 
 def brought_up(desk: Desk, backend: str, kind: str, topology: str = TOPOLOGY, *more: str) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        bind = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+    bind = free_endpoint()
     path = desk.directory / "topology.yaml"
     path.write_text(topology)
     (desk.directory / "scenario.yaml").write_text(SCENARIO.replace("KIND", kind))

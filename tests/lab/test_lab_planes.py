@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from etloop.cli.main import main
 from tests.lab.test_lab import PATIENCE_S, desk
 from tests.lab.test_lab_truths import NO_NAMESPACES, namespaces_are_allowed
 from tests.support.places import ROOT
+from tests.support.ports import free_endpoint
 
 if TYPE_CHECKING:
     from tests.lab.test_lab import Desk
@@ -43,9 +43,7 @@ pytestmark = [
 
 def brought_up(desk: Desk, kind: str, backend: str, size: str, timeline: str = "") -> None:
     """A lab of two agents, whose two ports each are a card."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        bind = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+    bind = free_endpoint()
     path, rig = desk.directory / "topology.yaml", desk.directory / "rig.yaml"
     path.write_text(TOPOLOGY)
     scenario = SCENARIO.replace("KIND", kind).replace("SIZE", size) + timeline

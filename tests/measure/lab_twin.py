@@ -29,7 +29,7 @@ from etloop.lab.request import LabOrder
 from etloop.results.text.layout import aligned
 from etloop.traffic.topology.topology_file import parse_topology
 from tests.measure.harness import BAR_MISSED
-from tests.measure.processes import free_port
+from tests.support.ports import free_port
 
 JCT_PERCENT: Final = 10
 COUNT_PERCENT: Final = 20

@@ -34,7 +34,8 @@ from etloop.runtime.broker_settings import BrokerSettings
 from etloop.runtime.stop_signals import terminate_as_interrupt
 from tests.measure.harness import BAR_MISSED
 from tests.measure.one_rack import agent, controller, own_network, rig_of, write_rack
-from tests.measure.processes import children, free_port, status
+from tests.measure.processes import children, status
+from tests.support.ports import free_port
 
 MOST_BYTES: Final = 512 << 20
 """Bar for the memory of each process."""

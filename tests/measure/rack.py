@@ -44,7 +44,8 @@ from tests.measure.one_rack import (
     two_agents,
     write_rack,
 )
-from tests.measure.processes import children, free_port, status
+from tests.measure.processes import children, status
+from tests.support.ports import free_port
 
 PORTS: Final = 4
 _PROCESSES: Final = 8

@@ -47,10 +47,11 @@ from tests.measure.one_rack import (
     two_agents,
     write_rack,
 )
-from tests.measure.processes import children, free_port, status
+from tests.measure.processes import children, status
 from tests.measure.soaking.judged import LEAST_RUNS, Sample, soak_verdicts
 from tests.measure.soaking.kinds import KINDS, TOPOLOGY, Kind
 from tests.measure.soaking.rack_samples import ProcessLook, Watched, looked, settled
+from tests.support.ports import free_port
 
 _MOST_RUNS: Final = 1_000_000
 _BETWEEN_LINES_S: Final = 60.0

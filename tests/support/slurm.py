@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.support.first_light.commands import Live, kill_session
+from tests.support.ports import free_port
 
 PROGRAMS: Final = {
     "munged": "munge",
@@ -76,20 +77,11 @@ class Slurm:
         )
 
 
-def free_ports(count: int) -> list[int]:
-    """TCP ports that nobody listens on."""
-    with contextlib.ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
-
-
 @contextlib.contextmanager
 def slurm(directory: Path, nodes: Sequence[str]) -> Iterator[Slurm]:
     """A Slurm with these nodes, all of them on this host."""
     host = socket.gethostname().partition(".")[0]
-    control, *ports = free_ports(1 + len(nodes))
+    control, *ports = (free_port() for _ in range(1 + len(nodes)))
     lines = [
         f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=1"
         for node, port in zip(nodes, ports, strict=True)

@@ -10,8 +10,8 @@ import pytest
 
 from etloop.cli.main import main
 from etloop.controller.rack.job import JobRequest, JobState, PortDemand
-from tests.controller.rack.mqtt.test_rack_mqtt import free_port
 from tests.controller.rack.test_rack_daemon import SCENARIO, Serving
+from tests.support.ports import free_port
 from tests.support.rack.two_racks import two_racks
 
 

@@ -18,10 +18,10 @@ from etloop.controller.rack.mqtt.messages import ControllerStatus, JobStatus, Ra
 from etloop.controller.racks.page import PageQuery, parse_query, racks_page
 from etloop.controller.racks.racks_file import RackPlace
 from etloop.controller.racks.survey import RackAnswer, RackView
-from tests.controller.rack.mqtt.test_rack_mqtt import free_port
 from tests.controller.racks.test_bulk_orders import queue
 from tests.controller.racks.test_choice import changed, job, rack
 from tests.support.first_light.commands import free_place, running
+from tests.support.ports import free_port
 from tests.support.rack.two_racks import two_racks
 
 HOSTILE = '<script>alert(1)</script>"\x1b[31m'

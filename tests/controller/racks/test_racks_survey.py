@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from etloop.cli.main import main
-from tests.controller.rack.mqtt.test_rack_mqtt import free_port
 from tests.controller.rack.test_rack_daemon import SCENARIO
+from tests.support.ports import free_port
 from tests.support.rack.two_racks import two_racks
 
 

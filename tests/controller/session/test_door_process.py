@@ -21,7 +21,7 @@ from etloop.controller.session.admission import Notice
 from etloop.controller.session.door import door
 from etloop.controller.session.door.door import Door, listening_at
 from etloop.controller.session.router import RouterLink, open_router
-from tests.agent.test_agent_service import free_endpoint
+from tests.support.ports import free_endpoint
 
 PATIENCE_S: Final = 30.0
 

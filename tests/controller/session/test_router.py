@@ -17,7 +17,7 @@ from etloop.controller.session.router import RouterLink, open_router
 from etloop.controller.session.settings import CurveServer
 from etloop.runtime.curve_keys import make_key_pairs, read_client_keys, secure_client
 from etloop.runtime.sockets.loop_socket import LoopSocket
-from tests.agent.test_agent_service import free_endpoint
+from tests.support.ports import free_endpoint
 
 PATIENCE_MS: Final = 10_000
 LOOK_MS: Final = 20

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import io
 import json
-import socket
 import sys
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
@@ -20,6 +19,7 @@ from etloop.cli.main import main
 from etloop.lab.client import lab_down
 from tests.lab.test_lab_truths import NO_NAMESPACES, namespaces_are_allowed
 from tests.support.places import ROOT
+from tests.support.ports import free_endpoint
 
 TOPOLOGY: Final = """\
 single:
@@ -79,9 +79,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     directory = tmp_path_factory.mktemp("counted")
     made = Bench(directory)
     (directory / "topology.yaml").write_text(TOPOLOGY)
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        bind = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+    bind = free_endpoint()
     up = ("lab", "up", "topology.yaml", "--unmeasured", "--agents", "--bind", bind, "--rig-out", "rig.yaml")
     try:
         assert "switch maps DSCP 26 to queue 1, the profile soft-switch to 3: " in made.etloop(*up)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import sys
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from etloop.contract.base.errors import ExitCode
 from etloop.lab.client import lab_counters
 from tests.lab.test_lab import Desk, desk  # noqa: F401 - a fixture
 from tests.lab.test_lab_truths import NO_NAMESPACES, namespaces_are_allowed
+from tests.support.ports import free_port
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,12 +34,6 @@ limits: {stall_timeout: 30s}
 UDP = "  - {name: bulk, udp: {from: a/p0, to: b/p0, rate: 10Mbps, size: 1000B}, dscp: 8}\n"
 UUD = "  - {name: loose, udp: {from: b/p0, to: a/p0, rate: 5Mbps, size: 500B, as: uud}, dscp: 8}\n"
 LAST_EVENT = "{at: 300s, link: switch/1, state: down}"
-
-
-def free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def rig_text(port: int) -> str:

@@ -12,7 +12,6 @@ import contextlib
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import threading
@@ -31,6 +30,7 @@ from etloop.traffic.topology.topology_file import parse_topology
 from tests.lab.test_lab_truths import NO_NAMESPACES, namespaces_are_allowed
 from tests.support.first_light.commands import FULL, free_place, kill_session
 from tests.support.places import ROOT
+from tests.support.ports import free_port
 from tests.support.rack.compose_engine import Engine, obstacle
 
 FILES: Final = ROOT / "deploy" / "compose"
@@ -42,13 +42,6 @@ PATIENCE_S: Final = 100
 AT_EACH_PORT: Final = re.compile(
     r"^.*?switch/(?P<port>\d) +(?P<rx>\d+) +(?P<tx>\d+) +\d+ +\d+ +(?P<dropped>\d+)", re.MULTILINE
 )
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def test_the_rig_has_the_addresses_that_the_cables_bring() -> None:

@@ -21,9 +21,10 @@ from etloop.contract.protocol.messages import Assign, Bye, Hello, Ping, Pong
 from etloop.contract.protocol.wire import decode_from_controller, encode
 from etloop.controller.rack.job import ENDED, JobState
 from etloop.controller.rack.mqtt.topics import Topics
-from tests.controller.rack.mqtt.test_rack_mqtt import Mosquitto, free_port, mosquitto
+from tests.controller.rack.mqtt.test_rack_mqtt import Mosquitto, mosquitto
 from tests.controller.rack.test_rack_daemon import LONG, SCENARIO, place
 from tests.support.first_light.commands import Live, Place, agent
+from tests.support.ports import free_port
 from tests.support.rack.rack_under_faults import Broken
 
 __all__ = ["mosquitto", "place"]

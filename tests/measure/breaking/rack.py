@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Final
 
 from tests.measure.one_rack import damaged_job, own_network, rig_of, synth_job, two_agents, write_rack
-from tests.measure.processes import children, free_port
+from tests.measure.processes import children
+from tests.support.ports import free_port
 
 AGENTS: Final = ("a", "b")
 _FAKETIME: Final = "/usr/lib/{}/faketime/libfaketimeMT.so.1"

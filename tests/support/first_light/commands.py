@@ -24,6 +24,7 @@ from typing import Any, Final
 import pyarrow.parquet as pq
 
 from tests.support.places import ROOT
+from tests.support.ports import free_endpoint
 
 ROCE_PORT: Final = 4791
 AGENTS: Final = ("a", "b")
@@ -68,7 +69,7 @@ def free_place(directory: Path) -> Place:
         # 127.0 and 127.1 are left to people; 15872 blocks of two networks follow.
         networks = tuple(f"127.{2 + block // 128 % 124}.{block % 128 * 2 + side}" for side in (0, 1))
         if all(is_free(f"{network}.1") for network in networks):
-            return Place(directory, f"tcp://127.0.0.1:{_free_tcp_port()}", (networks[0], networks[1]))
+            return Place(directory, free_endpoint(), (networks[0], networks[1]))
 
 
 def is_free(address: str) -> bool:
@@ -81,13 +82,6 @@ def is_free(address: str) -> bool:
                 raise
             return False
     return True
-
-
-def _free_tcp_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 # ---- processes

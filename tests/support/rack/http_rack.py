@@ -29,8 +29,8 @@ from etloop.controller.rack.transfers.trace_check import trace_problems
 from etloop.controller.rack.transfers.trace_pages import TraceDirectory, TracePages
 from etloop.controller.rack.transfers.trace_shelf import TraceShelf
 from etloop.controller.rack.transfers.transfers import Transfers
-from tests.controller.rack.mqtt.test_rack_mqtt import free_port
 from tests.support.first_light.commands import PATIENCE_S
+from tests.support.ports import free_port
 
 READER: Final = "r" * 32
 WRITER: Final = "w" * 32

@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +17,7 @@ from etloop.cli.main import main
 from etloop.record.gpu.preload import TESTED_CUDA_MAJORS, inspect_torch
 from etloop.workload.trace.trace import CollectiveKind, NodeKind, RankTrace
 from tests.support.places import ROOT
+from tests.support.ports import free_port
 
 PYTHON: Final = os.environ.get("ETLOOP_TORCH_PYTHON", sys.executable)
 HAS_TORCH: Final = "ETLOOP_TORCH_PYTHON" in os.environ or importlib.util.find_spec("torch") is not None
@@ -56,9 +56,7 @@ def real_run(tmp_path: Path, how: str, script: Path, ranks: int) -> Path:
     """Run a script over gloo on all ranks at once; return the directory of their files."""
     directory = tmp_path / how
     directory.mkdir()
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        port = listening.getsockname()[1]
+    port = free_port()
     processes = []
     for rank in range(ranks):
         environment = os.environ | {

@@ -13,10 +13,11 @@ from etloop.controller.rack.client.client import RackUnreachable, RequestRefused
 from etloop.controller.rack.job import ENDED, JobState
 from etloop.controller.rack.mqtt.messages import RackStatus
 from etloop.runtime.broker_settings import BrokerSettings
-from tests.controller.rack.mqtt.test_rack_mqtt import Mosquitto, free_port, mosquitto
+from tests.controller.rack.mqtt.test_rack_mqtt import Mosquitto, mosquitto
 from tests.controller.rack.test_rack_daemon import LONG, SCENARIO, place
 from tests.support.first_light.commands import Place, agents
 from tests.support.places import ROOT
+from tests.support.ports import free_port
 from tests.support.rack.rack_under_faults import Broken
 
 pytest_plugins = ["pytester"]

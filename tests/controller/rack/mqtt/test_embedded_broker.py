@@ -7,7 +7,7 @@ import asyncio
 import aiomqtt
 
 from etloop.controller.rack.mqtt.embedded_broker import BoundedBroker
-from tests.measure.processes import free_port
+from tests.support.ports import free_port
 
 
 async def test_silent_connections_are_closed_and_clients_get_their_places() -> None:

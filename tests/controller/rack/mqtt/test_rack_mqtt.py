@@ -43,6 +43,7 @@ from etloop.runtime.broker_settings import BrokerSettings
 from tests.controller.rack.test_rack_daemon import LONG, SCENARIO, Serving, place, serving
 from tests.support.first_light.commands import PATIENCE_S, Place, agents, kill_session
 from tests.support.places import ROOT
+from tests.support.ports import free_port
 
 __all__ = ["place"]
 
@@ -56,14 +57,6 @@ class Broker:
     """The mqtt section of controller.yaml."""
     protocol: MqttVersion = MqttVersion.V5
     """Version of MQTT that it speaks at best."""
-
-
-def free_port() -> int:
-    """A TCP port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Mosquitto:

@@ -15,9 +15,9 @@ from etloop.controller.rack.config import parse_rack_config
 from etloop.controller.rack.events import RackState
 from etloop.controller.rack.job import JobState
 from etloop.runtime.version import installed_version
-from tests.controller.rack.mqtt.test_rack_mqtt import free_port
 from tests.controller.rack.test_rack_daemon import LONG, SCENARIO, place, serving
 from tests.support.first_light.commands import Place, agents
+from tests.support.ports import free_port
 
 __all__ = ["place"]
 
