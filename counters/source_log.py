@@ -47,6 +47,8 @@ class SourceLog:
         self._failing = ""
         self._numbers: dict[tuple[object, str], int] = {}
         self._series: list[Series] = []
+        self._moving: list[bool] = []
+        """By series: whether its counter moves with the traffic of a port to the rig."""
         self._columns: list[tuple[NDArray[np.int32], NDArray[np.uint64], int, int, SamplePhase]] = []
         self._values = 0
         self._gaps: list[CounterGap] = []
@@ -64,17 +66,10 @@ class SourceLog:
         self.readings += 1
         for text in batch.complaints:
             self.note(text)
-        numbers: list[int] = []
-        values: list[int] = []
-        traffic_values: dict[int, int] = {}
-        for reading in self._believed(batch.readings):
-            number = self._number(reading)
-            numbers.append(number)
-            values.append(reading.value)
-            if self._moves(reading):
-                traffic_values[number] = reading.value
+        counts = self._believe(batch.readings)
+        traffic_values = {number: value for number, value in counts.items() if self._moving[number]}
         self._counts = [*self._counts[-1:], traffic_values]
-        self._keep(numbers, values, batch, phase)
+        self._keep(list(counts), list(counts.values()), batch, phase)
 
     def fail(self, failure: CounterFailure) -> bool:
         """Record a failed reading or a failed attempt to open the device. Return whether it begins a gap."""
@@ -143,29 +138,31 @@ class SourceLog:
             self.note(f"more than {MOST_GAPS} gaps; later ones are not listed")
         self._failing = ""
 
-    def _believed(self, readings: tuple[CounterReading, ...]) -> Iterable[CounterReading]:
+    def _believe(self, readings: tuple[CounterReading, ...]) -> dict[int, int]:
+        """Return the valid values of a batch by the number of their series, in the order of reading."""
         if len(readings) > MOST_READINGS:
             self.note(f"reported {len(readings)} values at once; the first {MOST_READINGS} are kept")
-        seen: set[tuple[object, str]] = set()
+        counts: dict[int, int] = {}
         for reading in readings[:MOST_READINGS]:
-            key = (reading.object, reading.counter)
+            counted, counter, value, _ = reading
+            number = self._numbers.get((counted, counter))
             # If a counter was valid once, check only its value: there are many, in every batch.
-            if key in self._numbers and 0 <= reading.value < 1 << 64:
-                mistake = "reported twice in one reading" if key in seen else ""
+            if number is not None and 0 <= value < 1 << 64:
+                mistake = "reported twice in one reading" if number in counts else ""
             else:
                 mistake = reading_mistake(reading)
-            seen.add(key)
             if mistake:
-                self.note(f"{reading.counter[:64]}: {mistake}")
-            else:
-                yield reading
+                self.note(f"{counter[:64]}: {mistake}")
+                continue
+            if number is None:
+                number = self._add_series(reading)
+            counts[number] = value
+        return counts
 
-    def _number(self, reading: CounterReading) -> int:
-        key = (reading.object, reading.counter)
-        number = self._numbers.get(key)
-        if number is None:
-            number = self._numbers[key] = len(self._series)
-            self._series.append(Series(reading.object, reading.counter, reading.width_bits))
+    def _add_series(self, reading: CounterReading) -> int:
+        number = self._numbers[reading.object, reading.counter] = len(self._series)
+        self._series.append(Series(reading.object, reading.counter, reading.width_bits))
+        self._moving.append(self._moves(reading))
         return number
 
     def _moves(self, reading: CounterReading) -> bool:

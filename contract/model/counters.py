@@ -11,7 +11,8 @@ modules decide how often a device is read and what increases mean.
 from __future__ import annotations
 
 from enum import Flag, StrEnum, auto
-from typing import Final
+from functools import lru_cache
+from typing import Final, NamedTuple
 
 from etloop.contract.base.late_dataclass import dataclass
 
@@ -83,9 +84,8 @@ class Counter:
     """Words for it in a line of totals; "" if no line lists it."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class CountedObject:
-    """One object with counters, by the device's own name."""
+class CountedObject(NamedTuple):
+    """One object with counters, by the device's own name. A tuple: thousands are made and looked up in every batch."""
 
     kind: CounterObject
     name: str
@@ -103,9 +103,8 @@ class CountedObject:
                 return f"{self.name} {self.kind} {self.number}"
 
 
-@dataclass(frozen=True, slots=True)
-class CounterReading:
-    """One value of a counter."""
+class CounterReading(NamedTuple):
+    """One value of a counter. A tuple, as `CountedObject`."""
 
     object: CountedObject
     counter: str
@@ -430,16 +429,24 @@ def counter_of(reading: CounterReading) -> Counter | None:
 
 def reading_mistake(reading: CounterReading) -> str:
     """Return why a reading is impossible; "" if it is valid. Callers of readers drop and report an invalid reading."""
-    counted = reading.object
+    counted, counter, value, width_bits = reading
+    if mistake := _name_mistake(counted, counter):
+        return mistake
+    if width_bits not in (32, 64) or not 0 <= value < 1 << width_bits:
+        return f"{counted}: {counter} is {value}, not a value of {width_bits} bits"
+    return ""
+
+
+@lru_cache(maxsize=1 << 17)
+def _name_mistake(counted: CountedObject, counter: str) -> str:
+    """Return why an object cannot be, or not have this counter; "" if it can. Cached: every batch has the same ones."""
     numbered = counted.kind in (CounterObject.PRIORITY, CounterObject.QUEUE, CounterObject.GROUP)
-    if counter_of(reading) is None:
-        return f'"{reading.counter[:64]}" is not a counter of a {counted.kind}'
+    if (counted.kind, counter) not in BY_OBJECT_AND_NAME:
+        return f'"{counter[:64]}" is not a counter of a {counted.kind}'
     if not 0 < len(counted.name) <= MOST_NAME_CHARACTERS or not counted.name.isprintable():
         return "an object's name is empty, too long or not printable"
     if numbered != (counted.number >= 0) or counted.number > MOST_NUMBER:
         return f"{counted.name}: {counted.kind} {counted.number} cannot be"
-    if reading.width_bits not in (32, 64) or not 0 <= reading.value < 1 << reading.width_bits:
-        return f"{counted}: {reading.counter} is {reading.value}, not a value of {reading.width_bits} bits"
     return ""
 
 

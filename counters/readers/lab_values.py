@@ -7,7 +7,8 @@ Decides which of its values are counters of which object; they have the canonica
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -18,7 +19,12 @@ from etloop.contract.model.counters import (
     CounterUse,
     counters_of,
 )
-from etloop.contract.model.switch_counters import GROUP_COUNTERS, OVERLOAD_COUNTERS, QUEUE_COUNTERS
+from etloop.contract.model.switch_counters import (
+    GROUP_COUNTERS,
+    OVERLOAD_COUNTERS,
+    QUEUE_COUNTERS,
+    SWITCH_PORT_COUNTERS,
+)
 from etloop.counters.base.protocol import sifted
 
 if TYPE_CHECKING:
@@ -27,6 +33,11 @@ if TYPE_CHECKING:
 _PORT, _PRIORITY = (
     tuple(definition.name for definition in counters_of(owner, CounterUse.MODELLED))
     for owner in (CounterObject.PORT, CounterObject.PRIORITY)
+)
+
+_NUMBERED: Final = (
+    ("queues", CounterObject.QUEUE, QUEUE_COUNTERS),
+    ("groups", CounterObject.GROUP, GROUP_COUNTERS),
 )
 
 
@@ -62,17 +73,28 @@ def _readings(counters: LabCounters) -> Iterator[CounterReading]:
 
 
 def _port_readings(name: str, row: np.void) -> Iterator[CounterReading]:
-    port = CountedObject(CounterObject.PORT, name)
-    for counter in _PORT:
-        yield CounterReading(port, counter, int(row[counter]))
+    objects, counters = _port_counters(name)
+    values = [int(row[counter]) for counter in _PORT]
     for counter in _PRIORITY:
-        for number, value in enumerate(row[counter].tolist()):
-            yield CounterReading(CountedObject(CounterObject.PRIORITY, name, number), counter, value)
-    for key, kind, layout in (
-        ("queues", CounterObject.QUEUE, QUEUE_COUNTERS),
-        ("groups", CounterObject.GROUP, GROUP_COUNTERS),
-    ):
-        for number, values in enumerate(row[key].tolist()):
+        values += row[counter].tolist()
+    for key, _, _ in _NUMBERED:
+        for numbered in row[key].tolist():
+            values += numbered
+    assert len(values) == len(objects)
+    return map(CounterReading, objects, counters, values)
+
+
+@lru_cache(maxsize=4096)
+def _port_counters(name: str) -> tuple[tuple[CountedObject, ...], tuple[str, ...]]:
+    """Return the object and the counter of each value of a port, in the order of its readings."""
+    port = CountedObject(CounterObject.PORT, name)
+    pairs = [(port, counter) for counter in _PORT]
+    for counter in _PRIORITY:
+        numbers = range(SWITCH_PORT_COUNTERS[counter].shape[0])
+        pairs += [(CountedObject(CounterObject.PRIORITY, name, number), counter) for number in numbers]
+    for key, kind, layout in _NUMBERED:
+        for number in range(SWITCH_PORT_COUNTERS[key].shape[0]):
             counted = CountedObject(kind, name, number)
-            for counter, value in zip(layout.names or (), values, strict=True):
-                yield CounterReading(counted, counter, value)
+            pairs += [(counted, counter) for counter in layout.names or ()]
+    objects, counters = zip(*pairs, strict=True)
+    return objects, counters

@@ -10,6 +10,7 @@ command's processes, looked at every second.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -42,18 +43,20 @@ def run(options: argparse.Namespace) -> Iterator[Values]:
         raise UsageError("--ranks is a multiple of 32: 8 tensor-parallel ranks in each of 4 stages")
     with tempfile.TemporaryDirectory() as temporary:
         directory = options.keep or Path(temporary)
+        directory.mkdir(parents=True, exist_ok=True)
         job = directory / "job"
         (directory / "scenario.yaml").write_text(
-            f"workload: {{trace: {job}}}\nmapping: {{placement: linear}}\n"
+            f"workload: {{trace: {job}}}\nmapping: {{placement: blocked}}\n"
         )
         (directory / "topology.yaml").write_text(_topology(options.ranks // _RANKS_PER_HOST))
+        (directory / "rig.yaml").write_text(_rig(options.ranks // _RANKS_PER_HOST))
         record = ("record", "--python", options.python, "--ranks", str(options.ranks), "--record", "roles")
-        scenario = (str(directory / "scenario.yaml"), "--topology", str(directory / "topology.yaml"))
+        scenario, topology = str(directory / "scenario.yaml"), str(directory / "topology.yaml")
         for words in (
             (*record, "--out", str(job), "--", str(SCRIPT), str(options.microbatches)),
             ("lint", str(job)),
-            ("plan", *scenario),
-            ("twin", *scenario, "--level", "flow", "--out", str(directory / "run")),
+            ("plan", scenario, "--rig", str(directory / "rig.yaml"), "--summary"),
+            ("twin", scenario, "--topology", topology, "--level", "flow"),
         ):
             yield _measured(words)
 
@@ -62,6 +65,22 @@ def _topology(hosts: int) -> str:
     """Return a leaf-spine of one 400 Gb/s port for each GPU of a host."""
     ports = ", ".join(f"h{host}/p{port}" for host in range(hosts) for port in range(_RANKS_PER_HOST))
     return f"single:\n  rate: 400Gbps\n  ports: [{ports}]\n"
+
+
+def _rig(hosts: int) -> str:
+    """Return a rig of an agent for each host and a port for each GPU."""
+    agents = [
+        {
+            "name": f"h{host}",
+            "host": f"h{host}",
+            "ports": [
+                {"name": f"p{port}", "addresses": [f"10.0.{host}.{port + 1}"], "link": "400Gbps"}
+                for port in range(_RANKS_PER_HOST)
+            ],
+        }
+        for host in range(hosts)
+    ]
+    return json.dumps({"controller": {"bind": "tcp://10.1.0.1:7420"}, "agents": agents})
 
 
 def _measured(words: Sequence[str]) -> Values:

@@ -103,7 +103,7 @@ def test_a_port_without_any_reading_is_not_counted_rather_than_idle() -> None:
     ]
     log = SourceLog("lab", frozenset(), 0)
     for at_ns, phase, batch in (
-        (1, SamplePhase.BEFORE, [replace(one, value=0) for one in readings]),
+        (1, SamplePhase.BEFORE, [one._replace(value=0) for one in readings]),
         (2, SamplePhase.DRAINED, readings),
     ):
         log.add(CounterBatch(at_ns, at_ns, tuple(batch), ()), phase)

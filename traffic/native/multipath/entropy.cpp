@@ -64,14 +64,15 @@ uint32_t EntropyValues::draw(uint32_t planes) {
   return from;
 }
 
+// Return the oldest value that arrived clean. A value that several packets may take returns to the end, so that values alternate.
 uint32_t EntropyValues::recycle(uint32_t planes) {
   while (recycled_count_ > 0) {
-    Recycled& oldest = recycled_[recycled_head_];
-    const bool usable = paths_.is_good(oldest.index) && may_take(oldest.index, planes);
-    if (usable && --oldest.packets > 0) return oldest.index;
+    Recycled oldest = recycled_[recycled_head_];
     recycled_head_ = (recycled_head_ + 1) % kRecycled;
     --recycled_count_;
-    if (usable) return oldest.index;
+    if (!paths_.is_good(oldest.index) || !may_take(oldest.index, planes)) continue;
+    if (--oldest.packets > 0) recycled_[(recycled_head_ + recycled_count_++) % kRecycled] = oldest;
+    return oldest.index;
   }
   return draw(planes);
 }
