@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import gc
 import json
 import os
@@ -29,6 +30,7 @@ from etloop.controller.rack.config import RackConfig, parse_rack_config
 from etloop.controller.rack.job import JobState
 from etloop.controller.rack.mqtt.messages import JobChange
 from etloop.controller.rack.mqtt.topics import Topics
+from etloop.runtime import broker_connection
 from etloop.runtime.broker_settings import BrokerSettings
 from tests.controller.rack.mqtt.test_rack_mqtt import Mosquitto
 from tests.controller.rack.test_rack_daemon import SCENARIO, Serving, place, serving
@@ -278,8 +280,16 @@ def mqtt_client(settings: BrokerSettings, identifier: str) -> aiomqtt.Client:
 # paho-mqtt leaves the socket of a failed handshake to the garbage collector, which finds it at any later time.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 async def test_who_does_not_belong_is_not_let_in(
-    secured: Secured, sentence: str, user: str, changes: dict[str, object], expected: str
+    secured: Secured,
+    sentence: str,
+    user: str,
+    changes: dict[str, object],
+    expected: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    if sentence == "no TLS":  # Such a broker says nothing at all, and the client waits out its time.
+        impatient = functools.partial(broker_connection.MqttClient, timeout=1.0)
+        monkeypatch.setattr(broker_connection, "MqttClient", impatient)
     if isinstance(changes.get("ca_file"), str):
         changes = changes | {"ca_file": secured.directory / str(changes["ca_file"])}
     with pytest.raises(RackUnreachable, match=expected) as refused:

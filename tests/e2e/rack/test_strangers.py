@@ -9,8 +9,10 @@ from typing import Final
 
 import pytest
 
+from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ExitCode
 from etloop.controller.rack.job import ENDED, JobState
+from etloop.controller.session.door.places import SILENT_NS
 from tests.controller.rack.mqtt.test_rack_mqtt import Mosquitto, mosquitto
 from tests.controller.rack.test_rack_daemon import CALM, LONG, SCENARIO, place
 from tests.controller.rack.test_rack_keys import keys, options
@@ -23,8 +25,8 @@ __all__ = ["keys", "mosquitto", "place"]
 pytestmark = pytest.mark.e2e
 
 COUNT: Final = 1100
-HELD_S: Final = 6.0
-"""Longer than a stranger may be silent: the places of the first ones are others' by then."""
+HELD_S: Final = SILENT_NS / NS_PER_S + 1
+"""A second longer than a stranger may be silent: the places of the first ones are others' by then."""
 JOINED_S: Final = 5.0
 HIGHEST: Final = min(65_536, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
 LIMITS: Final = (
