@@ -175,8 +175,9 @@ def plan_run(
 ) -> RunPlan:
     """Return the plan in which the named flows send `messages` each; above `MOST_PASS_MESSAGES`, at least so many.
 
-    The ports of `test.captures` are captured. `nonce` is a random number of this run. Raise `PlanError` if the
-    flows do not fit on the rig.
+    The ports of `test.captures` are captured. `nonce` is a random number of this run. Ports with options give
+    probes and all packets of grants the marks of CNPs, so that a switch's other queues count what OTG counts. Raise
+    `PlanError` if the flows do not fit on the rig.
     """
     runs = tuple(run for run in flow_runs(test) if run.flow.name in names)
     raw_flows = tuple(flow for flow in test.raw_flows if flow.name in names)
@@ -195,7 +196,9 @@ def plan_run(
     plan = plan_jobs(scenario, narrow_rig, jobs, run_id, drawn_nonce=nonce)
     transports = {
         label: transport_of_port(
-            scenario.transport.settings(), test.options.get(port), _limit_bps(runs, port, rig, label)
+            scenario.transport.settings(own_packets_apart=True),
+            test.options.get(port),
+            _limit_bps(runs, port, rig, label),
         )
         for port, label in test.ports.items()
     }
@@ -219,6 +222,23 @@ def plan_run(
         raw_flows,
         test.ports,
     )
+
+
+def connecting(run_plan: RunPlan) -> RunPlan:
+    """Return the plan with probes that have the marks of data, which shows whether packets with these marks arrive."""
+
+    def as_data(transport: TransportSettings) -> TransportSettings:
+        return replace(transport, own_packets_apart=False)
+
+    assignments = {
+        name: replace(
+            assignment,
+            transport=as_data(assignment.transport),
+            other_transports=tuple(as_data(transport) for transport in assignment.other_transports),
+        )
+        for name, assignment in run_plan.plan.assignments.items()
+    }
+    return replace(run_plan, plan=replace(run_plan.plan, assignments=assignments))
 
 
 def _idle_ports(
@@ -272,6 +292,11 @@ def _narrow(rig: Rig, test: OtgTest, runs: Sequence[FlowRun], idle_ports: Sequen
     address_of_label = {label: rig.ports[label].addresses[0] for label in labels}
     address_of_label |= {test.ports[run.queue_pair.port]: run.queue_pair.source for run in runs}
     address_of_label |= {test.ports[run.rx_port]: run.queue_pair.destination for run in runs}
+    return with_addresses(rig, address_of_label)
+
+
+def with_addresses(rig: Rig, address_of_label: Mapping[str, str]) -> Rig:
+    """Return the named ports of a rig, each with one address alone, and no device under test."""
     narrow_rig = rig.only(address_of_label)
     agents = tuple(
         replace(
@@ -385,9 +410,7 @@ def _with_options(
     sends_as_writes: bool,
 ) -> Assignment:
     """Return an assignment in which each port has its own transport, and each flow its class and UDP source ports."""
-    labels = [f"{assignment.agent}/{port.name}" for port in assignment.ports]
-    first, *others = (transports[label] for label in labels)
-    ports = tuple(replace(port, transport=number) for number, port in enumerate(assignment.ports))
+    assignment = with_transports(assignment, transports)
     ranks = tuple(
         replace(
             rank,
@@ -407,11 +430,11 @@ def _with_options(
         [(run.receiver or run.queue_pair).udp_source_port for run in senders], np.uint16
     )
     connections = replace(columns, src_udp_port=sender_ports, dst_udp_port=receiver_ports)
-    return replace(
-        assignment,
-        transport=first,
-        other_transports=tuple(others),
-        ports=ports,
-        ranks=ranks,
-        connections=connections,
-    )
+    return replace(assignment, ranks=ranks, connections=connections)
+
+
+def with_transports(assignment: Assignment, transports: Mapping[str, TransportSettings]) -> Assignment:
+    """Return an assignment in which each port has its own transport, by "agent/port"."""
+    first, *others = (transports[f"{assignment.agent}/{port.name}"] for port in assignment.ports)
+    ports = tuple(replace(port, transport=number) for number, port in enumerate(assignment.ports))
+    return replace(assignment, transport=first, other_transports=tuple(others), ports=ports)

@@ -16,7 +16,7 @@ from etloop.controller.otg.answers import Row, metrics_answer
 from etloop.controller.otg.counts import idle_counts
 from etloop.controller.otg.mapping import map_config
 from etloop.controller.otg.model import OtgTest
-from etloop.controller.otg.plan import MOST_MESSAGES, check_runnable, flow_runs, plan_run
+from etloop.controller.otg.plan import MOST_MESSAGES, check_runnable, connecting, flow_runs, plan_run
 from etloop.controller.otg.requests import ControlRequest, MetricsRequest, Order
 from etloop.controller.otg.states import TestEvent, TestState, after
 from etloop.controller.otg_server.runs import OtgRun
@@ -171,7 +171,7 @@ class HeldTest:
         state = after(self.state, TestEvent.CONNECTED)
         names = tuple(flow.name for flow in self._test.flows)
         try:
-            outcome = await (await self._begin(names, 1)).wait_for_end() if names else None
+            outcome = await (await self._begin(names, 1, connects=True)).wait_for_end() if names else None
         except InputError:
             self._forget_run()
             raise
@@ -231,8 +231,14 @@ class HeldTest:
         return tuple(name for name in known if name in names) if names else known
 
     async def _begin(
-        self, names: tuple[str, ...], messages: int, captured_ports: tuple[str, ...] = ()
+        self,
+        names: tuple[str, ...],
+        messages: int,
+        captured_ports: tuple[str, ...] = (),
+        *,
+        connects: bool = False,
     ) -> OtgRun:
+        """Return a run of the named flows. One that connects probes with the marks of data, which shows whether they arrive."""
         run_id, nonce = new_run_id(), secrets.randbits(32)
         plan = await asyncio.to_thread(
             plan_run,
@@ -244,7 +250,7 @@ class HeldTest:
             nonce=nonce,
             sends_as_writes=self._options.sends_as_writes,
         )
-        self._run = OtgRun(plan, self._rig, self._report)
+        self._run = OtgRun(connecting(plan) if connects else plan, self._rig, self._report)
         return self._run
 
     def _is_running(self) -> bool:

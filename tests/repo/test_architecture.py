@@ -77,7 +77,7 @@ MAY_IMPORT: Final[Mapping[str, str]] = {
     "controller/case": "contract runtime workload dut_profiles results controller/inputs",
     "controller/transfers": "contract traffic",
     "controller/export": "contract workload traffic results controller/inputs controller/plan",
-    "controller/otg": "contract workload controller/inputs controller/plan",
+    "controller/otg": "contract workload results/schema controller/inputs controller/plan",
     "controller/run": "contract runtime workload traffic dut_profiles results counters lab controller/inputs controller/plan"
     " controller/session controller/case controller/transfers",
     "controller/otg_server": "contract runtime controller/inputs controller/otg controller/session"

@@ -18,7 +18,14 @@ from etloop.controller.otg.answers import metrics_answer
 from etloop.controller.otg.counts import RunCounts, idle_counts, message_link_bytes
 from etloop.controller.otg.mapping import map_config
 from etloop.controller.otg.model import OtgTest
-from etloop.controller.otg.plan import RunPlan, check_runnable, flow_runs, patient_timeout, plan_run
+from etloop.controller.otg.plan import (
+    RunPlan,
+    check_runnable,
+    connecting,
+    flow_runs,
+    patient_timeout,
+    plan_run,
+)
 from etloop.controller.otg.requests import MetricsRequest, Order, read_control, read_metrics, read_states
 from etloop.controller.otg.states import TRANSITIONS, TestEvent, TestState, after
 from tests.controller.otg.test_otg_mapping import RIG_PORTS, flow, two_ports, with_options
@@ -97,6 +104,17 @@ def test_options_reach_the_transport_of_their_port_alone() -> None:
     assert (parameters["min_dec_fac"], parameters["byte_reset"]) == (0.88, 32_767 * 64)
     assert second.recovery.adaptive_timeout
     assert second.congestion.parameters == ()
+
+
+def test_packets_of_grants_and_probes_have_the_marks_of_cnps_but_not_while_connecting() -> None:
+    run_plan = planned(with_options(cnp={"ip_dscp": {"value": 1}}))
+
+    def marks(run_plan: RunPlan) -> list[tuple[int, bool]]:
+        transports = run_plan.plan.assignments["left"].transports
+        return [(transport.clear_to_send.dscp, transport.own_packets_apart) for transport in transports]
+
+    assert marks(run_plan) == [(1, True), (-1, True)]
+    assert marks(connecting(run_plan)) == [(1, False), (-1, False)]
 
 
 def test_short_timeouts_are_lengthened_for_software() -> None:

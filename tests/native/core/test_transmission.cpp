@@ -188,7 +188,7 @@ EnginePlan marked_plan() {
 }
 
 struct Marked : test::CoreParts {
-  explicit Marked(int32_t port_number) : CoreParts(marked_plan(), port_number) {
+  explicit Marked(int32_t port_number, const EnginePlan& plan = marked_plan()) : CoreParts(plan, port_number) {
     open();
     records.open(0, 0, 0, true);
   }
@@ -202,17 +202,21 @@ void check_marks(const PacketRun& run, wire::Opcode opcode, const ClassMarks& ma
   CHECK_EQ(run.priority, marks.priority);
 }
 
-void each_kind_of_packet_has_its_own_marks() {
-  Marked sender(0);
-  sender.transmission.post(0, write(test::kMtu));
-  sender.transmission.queue_notification(0);
+wire::Packet grant_packet() {
   wire::Packet grant;
   grant.opcode = wire::Opcode::write_only;
   grant.ack_req = true;
   grant.rkey = 0x1'00'F1;
   grant.dma_bytes = grant.payload_bytes = 64;
+  return grant;
+}
+
+void each_kind_of_packet_has_its_own_marks() {
+  Marked sender(0);
+  sender.transmission.post(0, write(test::kMtu));
+  sender.transmission.queue_notification(0);
   Delivered delivered;
-  CHECK(sender.queue_pairs[0].on_request(grant, delivered));
+  CHECK(sender.queue_pairs[0].on_request(grant_packet(), delivered));
   sender.transmission.queue_acknowledgement(0, 0);
   sender.transmission.transmit(sender.port, sender.clock, 8);
   CHECK_EQ(sender.port.sent.size(), 3u);
@@ -228,6 +232,31 @@ void each_kind_of_packet_has_its_own_marks() {
   receiver.transmission.transmit(receiver.port, receiver.clock, 8);
   CHECK_EQ(receiver.port.sent.size(), 1u);
   check_marks(receiver.port.sent[0], wire::Opcode::write_only, {0x21, 2});
+}
+
+void own_packets_apart_have_the_marks_of_grants() {
+  EnginePlan plan = marked_plan();
+  plan.transport.own_packets_apart = true;
+  const ClassMarks grants{0x21, 2};
+  Marked sender(0, plan);
+  Delivered delivered;
+  CHECK(sender.queue_pairs[0].on_request(grant_packet(), delivered));
+  sender.transmission.queue_acknowledgement(0, 0);
+  sender.probing.load();
+  sender.probing.start();
+  sender.transmission.transmit(sender.port, sender.clock, 8);
+  CHECK_EQ(sender.port.sent.size(), 3u);  // one probe of each queue pair
+  check_marks(sender.port.sent[0], wire::Opcode::acknowledge, grants);
+  check_marks(sender.port.sent[1], wire::Opcode::ud_send_only, grants);
+
+  Marked receiver(1, plan);
+  wire::Packet data = grant_packet();
+  data.opcode = wire::Opcode::write_only_imm;
+  CHECK(receiver.queue_pairs[0].on_request(data, delivered));
+  receiver.transmission.queue_acknowledgement(0, 0);
+  receiver.transmission.transmit(receiver.port, receiver.clock, 8);
+  CHECK_EQ(receiver.port.sent.size(), 1u);
+  check_marks(receiver.port.sent[0], wire::Opcode::acknowledge, {0x68, 1});
 }
 
 void what_has_ended_sends_no_data_and_answers_still() {
@@ -412,6 +441,7 @@ int main() {
   a_port_that_fails_ends_the_run();
   notifications_go_before_data_of_later_runs();
   each_kind_of_packet_has_its_own_marks();
+  own_packets_apart_have_the_marks_of_grants();
   what_has_ended_sends_no_data_and_answers_still();
   what_is_held_keeps_no_other_kind();
   every_peer_is_asked_once();

@@ -142,6 +142,11 @@ constexpr ClassMarks marks_of(const Marks& marks) {
   return {dscp < 0 ? kFlowClass : traffic_class, static_cast<int8_t>(marks.vlan_priority)};
 }
 
+// Return the marks of an end's acknowledgements. One that sends data acknowledges grants alone.
+inline ClassMarks answer_marks(const TransportSettings& transport, bool sends_data) {
+  return marks_of(sends_data && transport.own_packets_apart ? transport.clear_to_send : transport.ack);
+}
+
 struct EnginePlan {
   int32_t iterations = 1;
   std::vector<PlannedPort> ports;

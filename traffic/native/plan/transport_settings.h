@@ -240,6 +240,7 @@ struct TransportSettings {
   MarkSettings clear_to_send;
   MultipathSettings multipath;
   bool segmentation_offload = true;
+  bool own_packets_apart = false;
 
   template <typename Settings, typename Visitor>
   static void visit(Settings& settings, Visitor&& visitor) {
@@ -259,6 +260,7 @@ struct TransportSettings {
     visitor("clear_to_send", settings.clear_to_send);
     visitor("multipath", settings.multipath);
     visitor("segmentation_offload", settings.segmentation_offload);
+    visitor("own_packets_apart", settings.own_packets_apart);
   }
 };
 

@@ -185,9 +185,10 @@ bool MultipathExchange<End>::transmit_answers(TxPort& port, Clock& clock) {
   while (!answers_.empty()) {
     const uint32_t index = answers_.back();
     End& end = ends_[index];
+    const ClassMarks marks = answer_marks(plan_.transport, queue_pairs_.place(index).sends_data);
     while (end.answer_due()) {
       const Outgoing answer = end.answer(last_plane(index));
-      if (const TxResult result = send(port, clock, index, answer, marks_of(plan_.transport.ack), true);
+      if (const TxResult result = send(port, clock, index, answer, marks, true);
         result != TxResult::sent) {
         return result == TxResult::held;
       }

@@ -32,6 +32,7 @@ PacketRun Probing::request(size_t target) const {
   run.head.psn = static_cast<uint32_t>(target) | (is_short ? kShortBit : 0);
   run.head.qkey = kProbeRequestKey;
   run.head.payload_bytes = is_short ? kShortProbeBytes : plan_.transport.path_mtu_bytes;
+  mark(run, marks());
   return run;
 }
 
@@ -54,6 +55,7 @@ TxResult Probing::send_replies(TxPort& port) {
     run.head.qkey = kProbeReplyKey;
     run.head.payload_bytes = kProbeReplyBytes;
     run.head.payload = payload.data();
+    mark(run, marks());
     if (const TxResult result = port.send(run); result != TxResult::sent) return result;
     replies_.pop_back();
   }
@@ -72,7 +74,9 @@ bool Probing::on_reply(uint32_t qp, const wire::Packet& packet, Nanos now, Offer
     prober_.on_short_reply(target);
     return false;
   }
-  prober_.on_reply(packet.psn, packet.payload[4], queue_pairs_.place(qp).traffic_class, now);
+  const int16_t own_class = marks().traffic_class;
+  const uint8_t expected = own_class == kFlowClass ? queue_pairs_.place(qp).traffic_class : static_cast<uint8_t>(own_class);
+  prober_.on_reply(packet.psn, packet.payload[4], expected, now);
   offer.round_trip_ns = prober_.result(packet.psn).round_trip_ns;
   std::memcpy(&offer.window_packets, packet.payload, sizeof offer.window_packets);
   std::memcpy(&offer.share, &packet.payload[5], kShareBytes);

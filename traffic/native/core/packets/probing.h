@@ -78,6 +78,10 @@ class Probing {
   };
 
   PacketRun request(size_t target) const;
+  // Marks of probes and replies.
+  ClassMarks marks() const {
+    return plan_.transport.own_packets_apart ? marks_of(plan_.transport.clear_to_send) : ClassMarks{};
+  }
   // Post one write; the transport retransmits it.
   template <typename Post>
   void send_write(size_t target, Nanos now, Post&& post) {

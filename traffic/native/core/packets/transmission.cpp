@@ -249,12 +249,13 @@ void Transmission::note_begun(const QpPlace& place, const WorkRequest& begun, Na
   departures_.note_part(TurnaroundPart::send_call, now - sent_until_ns_);
 }
 
-TxResult Transmission::transmit_answers_of(Qp& qp, TxPort& port) {
+TxResult Transmission::transmit_answers_of(uint32_t index, TxPort& port) {
+  Qp& qp = queue_pairs_[index];
   while (qp.answer_due()) {
     PacketRun run = qp.answer();
     // READ responses keep the marks of data.
     if (wire::shape(run.head.opcode).role == wire::Role::acknowledgement) {
-      mark(run, marks_of(plan_.transport.ack));
+      mark(run, answer_marks(plan_.transport, queue_pairs_.place(index).sends_data));
       run.may_wait = true;
     }
     if (const TxResult result = port.send(run); result != TxResult::sent) return result;
@@ -267,9 +268,9 @@ TxResult Transmission::transmit_answers_of(Qp& qp, TxPort& port) {
 // False: no more can leave now. `held` acknowledgements do not block the rest.
 bool Transmission::transmit_acknowledgements(TxPort& port) {
   while (!acknowledgements_.empty()) {
-    Qp& qp = queue_pairs_[acknowledgements_.back()];
-    if (const TxResult result = transmit_answers_of(qp, port); result != TxResult::sent) return result == TxResult::held;
-    qp.ack_queued = false;
+    const uint32_t index = acknowledgements_.back();
+    if (const TxResult result = transmit_answers_of(index, port); result != TxResult::sent) return result == TxResult::held;
+    queue_pairs_[index].ack_queued = false;
     acknowledgements_.pop_back();
   }
   return true;
@@ -278,9 +279,9 @@ bool Transmission::transmit_acknowledgements(TxPort& port) {
 // Same for held acknowledgements. Some are no longer due: a later acknowledgement covered them.
 bool Transmission::transmit_held_acknowledgements(TxPort& port) {
   while (!held_acknowledgements_.empty()) {
-    Qp& qp = queue_pairs_[held_acknowledgements_.back()];
-    if (const TxResult result = transmit_answers_of(qp, port); result != TxResult::sent) return result == TxResult::held;
-    qp.ack_held = false;
+    const uint32_t index = held_acknowledgements_.back();
+    if (const TxResult result = transmit_answers_of(index, port); result != TxResult::sent) return result == TxResult::held;
+    queue_pairs_[index].ack_held = false;
     held_acknowledgements_.pop_back();
   }
   return true;
@@ -323,7 +324,7 @@ bool Transmission::transmit_grants(TxPort& port, Clock& clock) {
     // Send the queue pair's acknowledgement with the grant: it is shorter, so it can end a segmented send.
     Qp& qp = queue_pairs_[index];
     if (!answers_cost_calls() || qp.queued || !(qp.ack_queued || (qp.ack_held && !qp.ack_rests))) continue;
-    if (transmit_answers_of(qp, port) == TxResult::would_block) return false;
+    if (transmit_answers_of(index, port) == TxResult::would_block) return false;
   }
   return true;
 }

@@ -160,7 +160,7 @@ class Transmission {
   bool answers_cost_calls() const { return answer_patience_ns_ > 0; }
   bool transmit_acknowledgements(TxPort& port);
   bool transmit_held_acknowledgements(TxPort& port);
-  TxResult transmit_answers_of(Qp& qp, TxPort& port);
+  TxResult transmit_answers_of(uint32_t index, TxPort& port);
   void hold_acknowledgement_of(Qp& qp, uint32_t index, Nanos now);
   bool transmit_grants(TxPort& port, Clock& clock);
   bool transmit_notifications(TxPort& port);
