@@ -6,13 +6,16 @@ by the port of its queue pair, also where `tx_ports` lists it under another one.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from ipaddress import ip_address
 from typing import Final
 
 from etloop.contract.base.errors import ConfigError
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.controller.inputs.rig import RigPort
+from etloop.controller.otg.ccl import read_ccl
+from etloop.controller.otg.collective_communications import read_communications
+from etloop.controller.otg.collective_model import CollectiveJob, Proposal
 from etloop.controller.otg.fields import Fields, Notes
 from etloop.controller.otg.model import EndlessFlow, OtgTest, PortOptions, QueuePair, Verb
 from etloop.controller.otg.options import ECN_NAMES, read_options
@@ -38,6 +41,7 @@ class Interface:
     """An address of a device, and the OTG port that it is reached by."""
 
     device: str
+    ethernet: str
     port: str
     address: str
 
@@ -70,6 +74,7 @@ def map_config(config: object, rig_ports: Mapping[str, RigPort]) -> OtgTest:
             notes.refuse(f"{flow.path}.name", f'"{flow.name}" is used twice', "give it another name")
     captures = _read_captures(root, ports)
     _read_layer1(root, ports, rig_ports)
+    collectives = _read_collectives(root, tuple(interfaces.values()), queue_pairs)
     root.refuse_others()
     if notes.problems:
         raise ConfigError(*notes.problems)
@@ -78,8 +83,34 @@ def map_config(config: object, rig_ports: Mapping[str, RigPort]) -> OtgTest:
         for port in ports
     }
     return OtgTest(
-        ports, addresses_of_ports, queue_pairs, flows, options, raw_flows, captures, tuple(notes.warnings)
+        ports,
+        addresses_of_ports,
+        queue_pairs,
+        flows,
+        options,
+        raw_flows,
+        captures,
+        tuple(notes.warnings),
+        collectives,
     )
+
+
+def _read_collectives(
+    root: Fields, interfaces: Sequence[Interface], queue_pairs: Mapping[str, QueuePair]
+) -> CollectiveJob | None:
+    """Return the job of collectives in either proposal; None if there is none. The first IPv4 address of an owner counts."""
+    proposals = [proposal for proposal in Proposal if root.has(proposal.value)]
+    if not proposals:
+        return None
+    if len(proposals) > 1:
+        root.refuse(Proposal.CCL.value, "there are collectives in two proposals", "write one of them")
+    ipv4 = [
+        interface for interface in reversed(interfaces) if interface.address and ":" not in interface.address
+    ]
+    if proposals[0] is Proposal.CCL:
+        return read_ccl(root, {entry.device: (entry.port, entry.address) for entry in ipv4})
+    ends = {entry.ethernet: (entry.port, entry.address) for entry in ipv4}
+    return read_communications(root, ends, queue_pairs.values())
 
 
 def _read_ports(root: Fields, rig_ports: Mapping[str, RigPort]) -> dict[str, str]:
@@ -147,7 +178,7 @@ def _read_addresses(
         connection = ethernet.child("connection")
         connection.choice("choice", ("port_name",), "port_name")
         port = _known_port(connection, ports)
-        ethernet.text("name")
+        ethernet_name = ethernet.text("name")
         ethernet.integer("mtu", 0, 16_384, 1500)
         ethernet.ignore(mac="frames have the MAC address of the agent's interface")
         for key in ("ipv4_addresses", "ipv6_addresses"):
@@ -161,7 +192,7 @@ def _read_addresses(
                 if address and rig_port is not None and address not in rig_port.addresses:
                     remedy = f"write one of its addresses, such as {rig_port.addresses[0]}"
                     fields.refuse("address", f"{address} is not an address of {ports[port]}", remedy)
-                interfaces[name] = Interface(device_name, port, address)
+                interfaces[name] = Interface(device_name, ethernet_name, port, address)
                 fields.ignore(gateway_mac="the agent's host resolves its neighbours")
                 fields.refuse_others()
         connection.refuse_others()
@@ -198,7 +229,7 @@ def _read_queue_pairs(
             path_mtu_bytes = _read_path_mtu(fields)
             if interface is None:
                 fields.refuse(name_key, f'no address is named "{name[:64]}"', "write the name of an address")
-                interface = Interface("", "", "")
+                interface = Interface("", "", "", "")
             for peer in fields.children("peers"):
                 peer_name, destination = peer.text("name"), _read_address(peer, "destination_ip_address")
                 destination = "" if destination in _RECEIVES_ONLY else destination

@@ -6,6 +6,7 @@ from dataclasses import field
 from enum import StrEnum
 
 from etloop.contract.base.late_dataclass import dataclass
+from etloop.controller.otg.collective_model import CollectiveJob
 
 
 class Verb(StrEnum):
@@ -141,6 +142,7 @@ class OtgTest:
     """OTG ports whose received frames can be captured."""
     warnings: tuple[str, ...]
     """Clamped and ineffective settings, each with its JSON path."""
+    collectives: CollectiveJob | None = None
 
     @property
     def flow_names(self) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 
 from etloop.contract.base.errors import ConfigError
 from etloop.contract.base.late_dataclass import dataclass
+from etloop.controller.otg.collective_model import Proposal
 from etloop.controller.otg.fields import Fields, Notes
 
 METRICS: Final = {
@@ -18,9 +19,11 @@ METRICS: Final = {
     "rocev2_ipv4": "",
     "rocev2_ipv6": "",
     "rocev2_flow": "",
+    Proposal.CCL.value: "communicator_names",
+    Proposal.COMMUNICATIONS.value: "",
 }
 """Choice of a metrics request -> the field that filters its rows."""
-STATES: Final = ("ipv4_neighbors", "ipv6_neighbors")
+STATES: Final = ("ipv4_neighbors", "ipv6_neighbors", Proposal.COMMUNICATIONS.value)
 """Neighbours are resolved by the hosts of the agents, so that both lists are empty."""
 
 _Request = TypeVar("_Request")
@@ -35,6 +38,8 @@ class Order(Enum):
     STOP = auto()
     CAPTURE = auto()
     END_CAPTURE = auto()
+    START_JOB = auto()
+    STOP_JOB = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,8 @@ class ControlRequest:
     """Of START and STOP; empty: all flows."""
     port_names: tuple[str, ...] = ()
     """Of captures; empty: all ports of $.captures."""
+    proposal: Proposal = Proposal.CCL
+    """Of START_JOB and STOP_JOB: the proposal that the order is written in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +62,15 @@ class MetricsRequest:
     choice: str
     names: tuple[str, ...] = ()
     """Names of the rows; empty: all."""
+    stages: tuple[str, ...] = ()
+    """Names of the stages of `ccl`; empty: all."""
 
 
 def read_control(body: object) -> ControlRequest:
     """Return the order of a request to /control/state. Raise `ConfigError` if ETLoop cannot carry it out."""
     notes = Notes()
     root = Fields(body, "$", notes)
-    choice = root.choice("choice", ("protocol", "traffic", "port"))
+    choice = root.choice("choice", ("protocol", "traffic", "port", Proposal.COMMUNICATIONS.value))
     request = ControlRequest(Order.STOP)
     if choice == "protocol":
         request = _read_protocol(root.child("protocol"))
@@ -69,6 +78,10 @@ def read_control(body: object) -> ControlRequest:
         request = _read_traffic(root.child("traffic"))
     elif choice == "port":
         request = _read_port(root.child("port"))
+    elif choice:
+        communications = root.child(choice)
+        communications.choice("choice", ("execution",))
+        request = _read_job(communications.child("execution"), Proposal.COMMUNICATIONS)
     return _without_problems(notes, request)
 
 
@@ -79,10 +92,16 @@ def _read_protocol(protocol: Fields) -> ControlRequest:
 
 
 def _read_traffic(traffic: Fields) -> ControlRequest:
-    traffic.choice("choice", ("flow_transmit",))
+    if traffic.choice("choice", ("flow_transmit", Proposal.CCL.value)) == Proposal.CCL:
+        return _read_job(traffic.child("ccl"), Proposal.CCL)
     transmit = traffic.child("flow_transmit")
     state = transmit.choice("state", ("start", "stop"))
     return ControlRequest(Order.START if state == "start" else Order.STOP, transmit.texts("flow_names"))
+
+
+def _read_job(fields: Fields, proposal: Proposal) -> ControlRequest:
+    state = fields.choice("state", ("start", "stop"))
+    return ControlRequest(Order.START_JOB if state == "start" else Order.STOP_JOB, proposal=proposal)
 
 
 def _read_port(port: Fields) -> ControlRequest:
@@ -107,15 +126,31 @@ def read_metrics(body: object) -> MetricsRequest:
     names: tuple[str, ...] = ()
     if choice in ("rocev2_ipv4", "rocev2_ipv6"):
         names = root.child(choice).child("per_peer").texts("peer_names")
+    elif choice == Proposal.COMMUNICATIONS:
+        single = _only_choice(root.child(choice), "single_collective")
+        names = _only_choice(single, "summary").texts("collective")
     elif choice and METRICS[choice]:
         names = root.child(choice).texts(METRICS[choice])
-    return _without_problems(notes, MetricsRequest(choice, names))
+    stages = root.child(choice).texts("stage_names") if choice == Proposal.CCL else ()
+    if choice == Proposal.CCL and root.child(choice).flag("include_loop_metrics", False):
+        root.child(choice).refuse("include_loop_metrics", "metrics of loops are not offered", "leave it out")
+    return _without_problems(notes, MetricsRequest(choice, names, stages))
+
+
+def _only_choice(fields: Fields, choice: str) -> Fields:
+    """Return the object of the one choice that ETLoop answers."""
+    fields.choice("choice", (choice,))
+    return fields.child(choice)
 
 
 def read_states(body: object) -> str:
     """Return the choice of a request to /monitor/states."""
     notes = Notes()
-    return _without_problems(notes, Fields(body, "$", notes).choice("choice", STATES))
+    root = Fields(body, "$", notes)
+    choice = root.choice("choice", STATES)
+    if choice == Proposal.COMMUNICATIONS:
+        root.child(choice).choice("choice", ("execution",))
+    return _without_problems(notes, choice)
 
 
 def _without_problems(notes: Notes, request: _Request) -> _Request:

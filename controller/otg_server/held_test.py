@@ -13,12 +13,16 @@ from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.run import RunEnd
 from etloop.controller.inputs.rig import Rig
 from etloop.controller.otg.answers import Row, metrics_answer
+from etloop.controller.otg.collective_counts import ccl_rows, slowest_link_bps, summary_rows
+from etloop.controller.otg.collective_model import Proposal
+from etloop.controller.otg.collective_plan import plan_step
 from etloop.controller.otg.counts import idle_counts
 from etloop.controller.otg.mapping import map_config
 from etloop.controller.otg.model import OtgTest
 from etloop.controller.otg.plan import MOST_MESSAGES, check_runnable, connecting, flow_runs, plan_run
 from etloop.controller.otg.requests import ControlRequest, MetricsRequest, Order
 from etloop.controller.otg.states import TestEvent, TestState, after
+from etloop.controller.otg_server.collective_runs import CollectiveRuns, JobState
 from etloop.controller.otg_server.runs import OtgRun
 from etloop.controller.run.prepare import new_run_id
 from etloop.runtime.clock import monotonic_ns
@@ -27,6 +31,10 @@ PACING_WARNING: Final = "pacing is done in software; rates are as exact as the a
 RAW_WARNINGS: Final = (
     "raw flows carry a signature of 18 bytes behind their headers",
     "latency of raw flows is between system calls and the kernel's stamps, by the clocks of the hosts",
+)
+COLLECTIVE_WARNINGS: Final = (
+    "collectives are experimental: their part of the API is a proposal that is not merged",
+    "only HTTPS carries collectives; snappi has no messages for them",
 )
 ROCE_WARNINGS: Final = (
     "each flow has a queue pair of its own, whose numbers and first PSN ETLoop assigns",
@@ -64,6 +72,7 @@ class HeldTest:
         self._captured: dict[str, bytes] = {}
         """Records of a pcap file of the last run, by OTG port."""
         self._run: OtgRun | None = None
+        self._collectives: CollectiveRuns | None = None
         self._counts = idle_counts(())
         self._turn = asyncio.Lock()
 
@@ -72,18 +81,28 @@ class HeldTest:
         async with self._turn:
             test, warnings = await asyncio.to_thread(self._check, config)
             await self._stop_run()
+            if self._collectives is not None:
+                await self._collectives.stop()
             self.state = after(self.state, TestEvent.CONFIGURED)
             self.config, self._test = config, test
             self._counts = idle_counts(flow_runs(test), test.raw_flows)
             self._capturing, self._captured = (), {}
+            job = test.collectives
+            self._collectives = (
+                CollectiveRuns(job, test, self._rig, self._report) if job is not None else None
+            )
             return warnings
 
     def _check(self, config: Any) -> tuple[OtgTest, tuple[str, ...]]:
         test = map_config(config, self._rig.ports)
         replaced = check_runnable(test, self._rig, sends_as_writes=self._options.sends_as_writes)
         names = test.flow_names
+        if test.collectives is not None:
+            for step in test.collectives.steps:
+                plan_step(test, test.collectives, step, self._rig, new_run_id(), nonce=1)
+            replaced = (*COLLECTIVE_WARNINGS, *replaced)
         if not names:
-            return test, test.warnings
+            return test, (*replaced, *test.warnings)
         plan_run(test, self._rig, names, 1, new_run_id(), nonce=1)
         general = [PACING_WARNING]
         if test.raw_flows:
@@ -118,10 +137,36 @@ class HeldTest:
                     return await self._start(request.flow_names)
                 case Order.STOP:
                     return await self._stop(request.flow_names)
+                case Order.START_JOB:
+                    return await self._start_job(request.proposal)
+                case Order.STOP_JOB:
+                    await self._job(request.proposal).stop()
+                    return ()
                 case Order.CAPTURE:
                     return self._begin_capture(request.port_names)
                 case Order.END_CAPTURE:
                     return self._end_capture(request.port_names)
+
+    def _job(self, proposal: Proposal) -> CollectiveRuns:
+        """Return the job of collectives. Raise `ConfigError` if the configuration has none in this proposal."""
+        job = self._collectives
+        if job is None or job.job.proposal is not proposal:
+            problem = "the configuration does not have it"
+            raise ConfigError(Problem(f"$.{proposal.value}", problem, "POST a configuration with it first"))
+        return job
+
+    async def _start_job(self, proposal: Proposal) -> tuple[str, ...]:
+        job = self._job(proposal)
+        self._refuse_second_run()
+        await job.start()
+        return ()
+
+    def _refuse_second_run(self) -> None:
+        """Raise `ConfigError` while flows or collectives are being sent."""
+        job = self._collectives
+        if self._is_running() or (job is not None and job.state is JobState.RUNNING):
+            problem = "flows or collectives are being sent"
+            raise ConfigError(Problem("the test", problem, "stop them all first"))
 
     def _begin_capture(self, names: tuple[str, ...]) -> tuple[str, ...]:
         ports = self._captured_ports(names)
@@ -188,10 +233,7 @@ class HeldTest:
     async def _start(self, names: tuple[str, ...]) -> tuple[str, ...]:
         state = after(self.state, TestEvent.STARTED)
         flow_names = self._select_flows(names)
-        if self._is_running():
-            raise ConfigError(
-                Problem("$.traffic.flow_transmit.state", "flows are being sent", "stop them all first")
-            )
+        self._refuse_second_run()
         if not flow_names:
             return ("the configuration has no flows",)
         stateful = [flow for flow in self._test.flows if flow.name in flow_names]
@@ -238,7 +280,11 @@ class HeldTest:
         *,
         connects: bool = False,
     ) -> OtgRun:
-        """Return a run of the named flows. One that connects probes with the marks of data, which shows whether they arrive."""
+        """Return a run of the named flows. One that connects probes with the marks of data, which shows whether they arrive.
+
+        Raise `ConfigError` while another run goes on.
+        """
+        self._refuse_second_run()
         run_id, nonce = new_run_id(), secrets.randbits(32)
         plan = await asyncio.to_thread(
             plan_run,
@@ -283,7 +329,9 @@ class HeldTest:
             raise RigError(Problem("raw flows", self._counts.failure[:1000], remedy))
 
     def metrics(self, request: MetricsRequest) -> Row:
-        """Return the answer to a metrics request. Raise `RigError` if raw flows failed."""
+        """Return the answer to a metrics request. Raise `RigError` if raw flows failed, `ConfigError` without collectives."""
+        if request.choice in tuple(Proposal):
+            return self._collective_metrics(request)
         if request.choice in ("port", "flow"):
             self._check_frames()
         is_connected = self.state in (TestState.CONNECTED, TestState.SENDING)
@@ -296,7 +344,35 @@ class HeldTest:
             capturing=self._capturing,
         )
 
+    def _collective_metrics(self, request: MetricsRequest) -> Row:
+        """Return the answer to a request for metrics of collectives, those of a failed run included."""
+        job = self._job(Proposal(request.choice))
+        link_bps = slowest_link_bps(
+            job.job, {port: self._rig.ports[label].link_bps for port, label in self._test.ports.items()}
+        )
+        if job.job.proposal is Proposal.CCL:
+            rows = ccl_rows(job.counts, link_bps, request.names, request.stages)
+            return {"choice": "ccl_metrics", "ccl_metrics": rows}
+        rows = summary_rows(job.counts, link_bps, request.names)
+        single = {"choice": "summary", "summary": rows}
+        answer = {"choice": "single_collective", "single_collective": single}
+        return {"choice": request.choice, request.choice: answer}
+
+    def collective_state(self) -> Row:
+        """Return the state of `collective_communications`. Raise `ConfigError` if the configuration has none."""
+        job = self._job(Proposal.COMMUNICATIONS)
+        if job.state is JobState.RUNNING:
+            execution: Row = {"choice": "started"}
+        else:
+            stopped: Row = {"choice": job.state.name.lower()}
+            if job.state is JobState.FAILURE:
+                stopped["failure"] = {"code": 500, "kind": "internal", "errors": [job.failure[:1000]]}
+            execution = {"choice": "stopped", "stopped": stopped}
+        return {"choice": "execution", "execution": execution}
+
     async def close(self) -> None:
         """Stop the traffic."""
         async with self._turn:
             await self._stop_run()
+            if self._collectives is not None:
+                await self._collectives.stop()

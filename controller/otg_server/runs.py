@@ -14,6 +14,7 @@ from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.model.run import AgentRecords, RunEnd, RunOutcome
 from etloop.contract.protocol.machine import RunState
 from etloop.controller.inputs.rig import Rig
+from etloop.controller.otg.collective_counts import StepCounts
 from etloop.controller.otg.counts import RunCounts
 from etloop.controller.otg.plan import RunPlan
 from etloop.controller.otg.raw_counts import RawCounts
@@ -32,11 +33,15 @@ GATHER_TIMEOUT_NS: Final = 20 * NS_PER_S
 class OtgRun:
     """A run in a task of its own; also the watcher of its session."""
 
-    def __init__(self, plan: RunPlan, rig: Rig, report: Callable[[str], None]) -> None:
+    def __init__(
+        self, plan: RunPlan, rig: Rig, report: Callable[[str], None], step: StepCounts | None = None
+    ) -> None:
+        """Begin the run. One of collectives is counted by `step`, others by `counts`."""
         raw = RawCounts(plan.raw_flows, plan.plan.port_names, plan.labels)
         raw.is_running = bool(plan.raw_flows)
         self.counts = RunCounts(plan.flows, plan.messages, plan.path_mtu_bytes, raw)
         self.report = report
+        self._step = step
         self._plan = plan
         self._rig = rig
         self._stops: list[str] = []
@@ -92,7 +97,10 @@ class OtgRun:
             )
             self._agents = outcome.agents
             src_rank = plan.tables.connections.src_rank
-            self.counts.finish(outcome, plan.connection_rows, src_rank, plan.port_names)
+            if self._step is not None:
+                self._step.finish(outcome)
+            else:
+                self.counts.finish(outcome, plan.connection_rows, src_rank, plan.port_names)
         finally:
             self.counts.is_over = True
             self.counts.raw.is_running = False
@@ -129,4 +137,7 @@ class OtgRun:
 
     def take_records(self, records: NDArray[np.void]) -> None:
         """See `SessionWatcher`."""
-        self.counts.take(records, monotonic_ns())
+        if self._step is not None:
+            self._step.take(records)
+        else:
+            self.counts.take(records, monotonic_ns())

@@ -10,6 +10,7 @@ from etloop.contract.base.errors import InputError, RigError
 from etloop.contract.base.printable import printable
 from etloop.controller.inputs.rig import Rig
 from etloop.controller.otg.answers import Row
+from etloop.controller.otg.collective_model import Proposal
 from etloop.controller.otg.requests import read_capture, read_control, read_metrics, read_states
 from etloop.controller.otg_server.held_test import HeldTest, ServeOptions
 from etloop.runtime.version import installed_version
@@ -77,6 +78,8 @@ class OtgService:
 
     async def _get_states(self, body: Any) -> Row:
         choice = read_states(body)
+        if choice == Proposal.COMMUNICATIONS:
+            return {"choice": choice, choice: self._test.collective_state()}
         return {"choice": choice, choice: []}
 
     async def _get_capture(self, body: Any) -> Row:

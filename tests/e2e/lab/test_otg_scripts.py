@@ -304,3 +304,71 @@ def test_captured_tcp_frames_have_their_ports_in_order(client: Client) -> None:
         (5000 + 10 * (index % 4), 6000 + 10 * (index % 4)) for index in range(100)
     ]
     assert {(frame[16:18], frame[23], frame[46]) for frame in frames} == {(b"\0\x6e", 6, 0x50)}
+
+
+GENERATION: Final = {"data_size": "256", "data_size_unit": "kilobyte"}
+STAGE: Final = {
+    "name": "stage",
+    "algorithm": {"choice": "ring_allreduce"},
+    "communicators": [
+        {"name": "all", "device_names": ["rocev2_1", "rocev2_2"], "generation": GENERATION},
+    ],
+    "duration": {"choice": "fixed_iterations", "fixed_iterations": {"count": 4, "interval_ms": 1}},
+}
+SINGLE: Final = {
+    "collective_algorithm": {
+        "algorithm_type": {"choice": "system", "system": "all_reduce_unidirectional_ring"}
+    },
+    "datasizes": {"choice": "list", "list": {"size_bytes": ["65536", "256000"]}},
+    "iterations": "4",
+    "iteration_append_delay": 1,
+}
+NICS: Final = [{"device_instance_name": "host", "device_index": rank} for rank in range(2)]
+BINDINGS: Final = {
+    "rank_bindings": [{"rank_id": rank, "nic_refs": [NICS[rank]]} for rank in range(2)],
+    "nic_bindings": [{"infrastructure_ref": NICS[rank], "ethernet_name": f"eth{rank}"} for rank in range(2)],
+}
+
+
+def test_collectives_of_both_proposals_are_carried(client: Client) -> None:
+    """The proposals of pull requests 490 and 491 of OTG's models."""
+    config = roce_config(1)
+    for end in config["devices"]:
+        (queue_pair,) = end["rocev2"]["ipv4_interfaces"][0]["peers"][0]["qps"]
+        queue_pair["connection_type"]["reliable_connection"]["dscp"] = 26
+    client.configure(config | {"ccl": {"name": "job", "stages": [STAGE]}})
+    before = received_packets()
+    client.control("traffic", ccl={"state": "start"})
+    row = {"iteration_count": "0"}
+    deadline_s = time.monotonic() + PATIENCE_S
+    while row["iteration_count"] != "4":
+        (row,) = client.rows("ccl", communicator_names=["all"])
+        assert time.monotonic() < deadline_s, row
+    client.control("traffic", ccl={"state": "stop"})
+    received = [after - earlier for after, earlier in zip(received_packets(), before, strict=True)]
+    # Each rank of a ring of two sends a buffer of data in frames of 4 KiB, four times.
+    assert all(count >= 4 * 256_000 / 4096 for count in received), received
+    assert 0 < row["min_jct"] <= row["avg_jct"] <= row["max_jct"]
+    assert row["jct_percent"] > 100, "faster than the link"
+    workload = {"choice": "single_collective", "single_collective": SINGLE}
+    bindings = {"choice": "basic_binding", "basic_binding": BINDINGS}
+    client.configure(config | {"collective_communications": {"workload": workload, "bindings": bindings}})
+    client.control("collective_communications", execution={"state": "start"})
+    request = {"choice": "collective_communications", "collective_communications": {"choice": "execution"}}
+    while True:
+        states = json.loads(client.ask("/monitor/states", request))
+        execution = states["collective_communications"]["execution"]
+        if execution["choice"] == "stopped":
+            break
+        assert time.monotonic() < deadline_s, states
+    assert execution["stopped"] == {"choice": "success"}
+    single = {"choice": "single_collective", "single_collective": {"choice": "summary", "summary": {}}}
+    answer = json.loads(
+        client.ask(
+            "/monitor/metrics", {"choice": "collective_communications", "collective_communications": single}
+        )
+    )
+    rows = answer["collective_communications"]["single_collective"]["summary"]
+    assert [(row["data_size"], row["iterations"]) for row in rows] == [("65536", "4"), ("256000", "4")]
+    assert [int(row["total_bytes_rx"]) for row in rows] == [2 * 4 * 65_536, 2 * 4 * 256_000]
+    assert all(0 < row["ideal"] < 100 and 0 < row["duty_cycle"] <= 100 for row in rows)
