@@ -339,7 +339,7 @@ def test_collectives_of_both_proposals_are_carried(client: Client) -> None:
     client.configure(config | {"ccl": {"name": "job", "stages": [STAGE]}})
     before = received_packets()
     client.control("traffic", ccl={"state": "start"})
-    row = {"iteration_count": "0"}
+    row: dict[str, Any] = {"iteration_count": "0"}
     deadline_s = time.monotonic() + PATIENCE_S
     while row["iteration_count"] != "4":
         (row,) = client.rows("ccl", communicator_names=["all"])
