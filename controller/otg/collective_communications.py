@@ -39,7 +39,7 @@ ALGORITHMS: Final = {
 _WHOLE_MESSAGES_BYTES: Final = 131_072
 _MOST_HOSTS: Final = 8192
 _Place: TypeAlias = tuple[str, int, str, int]
-"""What an infrastructure_ref names."""
+"""A device and component, as an infrastructure_ref names them."""
 
 
 def read_communications(
@@ -127,7 +127,7 @@ def _size(listed: Fields, value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_SIZE_BYTES:
         return value
     listed.refuse(
-        "size_bytes", f"{str(value)[:64]} is no size", f"write whole numbers from 1 to {MOST_SIZE_BYTES}"
+        "size_bytes", f"{str(value)[:64]} is not a size", f"write whole numbers from 1 to {MOST_SIZE_BYTES}"
     )
     return 1
 

@@ -31,12 +31,12 @@ _FRAME_BYTES: Final = 90
 
 
 class StepCounts:
-    """What ranks of a step have reported so far."""
+    """Reports of the ranks of a step so far."""
 
     def __init__(self, step: Step) -> None:
         self.step = step
         self.counters = dict.fromkeys(("total_bytes_tx", "total_bytes_rx", *_COUNTERS.values()), 0)
-        """Of all queue pairs; 0 until the end of the step."""
+        """Sums over all queue pairs; 0 until the end of the step."""
         self.failure = ""
         """Why the run was aborted; empty if it was not."""
         self._operation_of_rank = [

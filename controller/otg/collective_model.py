@@ -33,7 +33,7 @@ class Operation:
     """A collective among ranks of its own, repeated."""
 
     name: str
-    """Of the communicator in `CCL`; of the algorithm in `COMMUNICATIONS`."""
+    """Name of the communicator in `CCL`, of the algorithm in `COMMUNICATIONS`."""
     kind: CollectiveKind
     algorithm: str
     """Algorithm of `collectives` in a scenario."""
@@ -53,7 +53,7 @@ class StepTransport:
 
     path_mtu_bytes: int
     queue_pairs: int
-    """Of each pair of ranks."""
+    """Queue pairs between two ranks."""
     dscp: int
     ecn: int
     """ECN field as two bits."""

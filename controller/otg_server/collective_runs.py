@@ -38,7 +38,7 @@ class CollectiveRuns:
         self.failure = ""
         """Why the job failed; empty if it did not."""
         self.counts: list[StepCounts] = []
-        """Of the steps that have begun since the last start."""
+        """Counts of the steps that have begun since the last start."""
         self._test = test
         self._rig = rig
         self._report = report
