@@ -312,8 +312,8 @@ class TransportSettings:
     segmentation_offload: bool = True
     """Use UDP GSO and GRO. Off: every packet is its own datagram (for captures without super-frames)."""
     own_packets_apart: bool = False
-    """Send probes and ACKs of clear-to-send messages with the marks of those messages, so that the classes of data and `ack` carry
-    what a card would send. Probes do not show whether data keeps its DSCP then."""
+    """Send probes and ACKs of clear-to-send messages with the marks of those messages, so that the classes of data and `ack`
+    carry what a card would send. Probes do not show whether data keeps its DSCP then."""
     drop_per_million: int = 0
     """Received datagrams that the port drops on purpose."""
     drop_seed: int = 0
