@@ -188,7 +188,7 @@ EnginePlan marked_plan() {
 }
 
 struct Marked : test::CoreParts {
-  explicit Marked(int32_t port_number, const EnginePlan& plan = marked_plan()) : CoreParts(plan, port_number) {
+  explicit Marked(int32_t port_number, const EnginePlan& marked = marked_plan()) : CoreParts(marked, port_number) {
     open();
     records.open(0, 0, 0, true);
   }
@@ -245,13 +245,13 @@ void own_packets_apart_have_the_marks_of_grants() {
   sender.probing.load();
   sender.probing.start();
   sender.transmission.transmit(sender.port, sender.clock, 8);
-  CHECK_EQ(sender.port.sent.size(), 3u);  // one probe of each queue pair
+  CHECK_EQ(sender.port.sent.size(), 5u);  // a long and a short probe of each queue pair
   check_marks(sender.port.sent[0], wire::Opcode::acknowledge, grants);
-  check_marks(sender.port.sent[1], wire::Opcode::ud_send_only, grants);
+  for (size_t probe = 1; probe < 5; ++probe) check_marks(sender.port.sent[probe], wire::Opcode::ud_send_only, grants);
 
   Marked receiver(1, plan);
   wire::Packet data = grant_packet();
-  data.opcode = wire::Opcode::write_only_imm;
+  data.rkey = receiver.connections[0].data_rkey;
   CHECK(receiver.queue_pairs[0].on_request(data, delivered));
   receiver.transmission.queue_acknowledgement(0, 0);
   receiver.transmission.transmit(receiver.port, receiver.clock, 8);

@@ -151,8 +151,8 @@ void recycling_takes_a_value_for_every_packet_of_its_answer() {
   OwnValues values(params(EntropyChoice::recycled, 64), kFirst, 11);
   values.arrived_clean(kFirst + 9, 3);
   values.arrived_clean(kFirst + 3);
-  for (int i = 0; i < 3; ++i) CHECK_EQ(values.next(), kFirst + 9);
-  CHECK_EQ(values.next(), kFirst + 3);
+  values.arrived_clean(kFirst + 5, 2);
+  for (const uint32_t expected : {9U, 3U, 5U, 9U, 5U, 9U}) CHECK_EQ(values.next(), kFirst + expected);  // in turn
 }
 
 void each_mark_costs_another_turn_with_penalties() {
