@@ -141,6 +141,7 @@ def _refusal_behind(error: BaseException | None) -> Any:
 def _run(order: dict[str, Any], events: Any, places: Any) -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
+    from . import seeds
     from .process_groups import replace_process_groups
     from .recorder import Record, RecordingMode
     from .stand_ins import install
@@ -155,6 +156,7 @@ def _run(order: dict[str, Any], events: Any, places: Any) -> None:
     replace_process_groups(record, order["rank"], order["world_size"])
     install(record, order)
     record.answers.install()
+    seeds.install()
     if order["hook"]:
         import types
 

@@ -15,6 +15,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
 from .events import Refusal, ScriptPlaces
+from .seeds import seed_of
 from .storages import tensors_in
 
 _FINITE = "_etloop_truth"
@@ -132,6 +133,10 @@ class Answers:
         if tensor.dtype == torch.bool:
             self._counts[place, "True"] += 1
             return True
+        seed = seed_of(tensor)
+        if seed is not None:
+            self._counts[place, f"{seed}, a random seed"] += 1
+            return seed
         raise Refusal(
             "the script reads an integer of a tensor on the host, and its value is not declared",
             f"declare the expert counts with --tokens, the value with --item {place}=VALUE, or answer it in --hook FILE",

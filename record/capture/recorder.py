@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 from torch._C._distributed_c10d import FakeWork
+from torch._ops import HigherOrderOperator
+from torch._prims import rng_prims
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -22,6 +24,7 @@ from .answers import Answers, note_finite
 from .collectives import WAIT, Call, call_of, is_communication
 from .events import EventFile, Refusal, ScriptPlaces
 from .module_names import ModuleNames
+from .seeds import note_seed
 from .storages import StorageNumbers, accesses, moves_nothing, tensors_in
 from .streams import HOST, Streams
 from .tokens import TokenCounts
@@ -297,6 +300,8 @@ class Record:
 class RecordingMode(TorchDispatchMode):
     """Sees every operator below autograd, executes it, and records it."""
 
+    supports_higher_order_operators = True
+
     def __init__(self, record: Record) -> None:
         super().__init__()
         self.record = record
@@ -308,6 +313,8 @@ class RecordingMode(TorchDispatchMode):
         if any(_dispatches_itself(kind) for kind in types):
             return NotImplemented
         kwargs = kwargs or {}
+        if isinstance(func, HigherOrderOperator):
+            return self._run_inner(func, args, kwargs)
         record = self.record
         name = func._schema.name
         tensors = tensors_in((args, kwargs))
@@ -315,7 +322,9 @@ class RecordingMode(TorchDispatchMode):
             if name == "aten::_local_scalar_dense":
                 with unset_fake_temporarily():
                     return func(*args, **kwargs)
-            return func(*args, **kwargs)
+            out = func(*args, **kwargs)
+            note_seed(func, args, out)
+            return out
         if name == "aten::_local_scalar_dense":
             return record.host_read(args[0])
         if record.answers.hooks is not None and hasattr(record.answers.hooks, "operation"):
@@ -332,6 +341,7 @@ class RecordingMode(TorchDispatchMode):
             out = _execute(func, args, kwargs)
             record.tokens.propagate(func, args, out)
             note_finite(func, args, out)
+            note_seed(func, args, out)
         if record.is_suspended or not (
             tensors or any(isinstance(tensor, FakeTensor) for tensor in tensors_in(out))
         ):
@@ -341,6 +351,16 @@ class RecordingMode(TorchDispatchMode):
         else:
             record.compute(func, args, kwargs, out)
         return out
+
+    def _run_inner(self, func: HigherOrderOperator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Execute the operator that another one wraps: DTensor's random operators set a generator's offset around it."""
+        if func is not getattr(rng_prims, "run_dtensor_rng_op", None):
+            raise Refusal(
+                f"the operator {func.name()}, made of others, is not recorded",
+                "use its plain form, such as scaled_dot_product_attention for flex_attention",
+            )
+        with self:
+            return args[2](*args[3:], **kwargs)
 
     @staticmethod
     def _refuse_shape(func: Any) -> None:

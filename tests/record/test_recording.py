@@ -37,16 +37,19 @@ def test_ddp_with_small_buckets_no_sync_and_unused_parameters_is_as_over_gloo(tm
 @pytest.mark.skipif(
     os.environ.get("ETLOOP_FULL") != "1", reason="ETLOOP_FULL=1 runs the examples over gloo at 8 ranks"
 )
-@pytest.mark.parametrize(("name", "options"), [("ddp", ()), ("fsdp_tp", ())])
+@pytest.mark.parametrize(
+    ("name", "options", "counts"),
+    [("ddp", (), ""), ("fsdp_tp", (), ""), ("moe_pipeline", ("--tokens", "balanced"), "+balanced")],
+)
 def test_an_example_is_as_over_gloo_on_every_rank(
-    name: str, options: tuple[str, ...], tmp_path: Path
+    name: str, options: tuple[str, ...], counts: str, tmp_path: Path
 ) -> None:
     """A scatter's bytes are compared on roots only: over gloo its other members have no input, and no group to count."""
     script = ROOT / f"examples/record/{name}.py"
     assert record(tmp_path, script.read_text(), 8, "--cpu", *options) == 0
     recorded = read_trace(tmp_path / "job")
-    real = read_trace(real_run(tmp_path, "observer", script, 8))
-    groups = real_run(tmp_path, "groups", script, 8)
+    real = read_trace(real_run(tmp_path, f"observer{counts}", script, 8))
+    groups = real_run(tmp_path, f"groups{counts}", script, 8)
     for own, other in zip(recorded.ranks, real.ranks, strict=True):
         pairs = zip(operations(own), operations(other), strict=True)
         assert all(a == b or a[0] == b[0] == "SCATTER" for a, b in pairs)

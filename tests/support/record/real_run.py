@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import runpy
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,19 +31,21 @@ def main() -> None:
     if how == "observer":
         observer = torch.profiler.ExecutionTraceObserver().register_callback(out)
         observer.start()
-        _leave_out_inference(observer)
+        _leave_out_inference(observer.stop, observer.start)
         runpy.run_path(script, run_name="__main__")
         observer.stop()
         observer.unregister_callback()
         return
     groups: list[list[int]] = []
-    with _Groups(groups):
+    mode = _Groups(groups)
+    _leave_out_inference(lambda: setattr(mode, "is_stopped", True), lambda: setattr(mode, "is_stopped", False))
+    with mode:
         runpy.run_path(script, run_name="__main__")
     Path(out).write_text(json.dumps(groups))
 
 
-def _leave_out_inference(observer: Any) -> None:
-    """Stop the observer while stages of a pipeline agree on shapes: the recorder leaves these messages out."""
+def _leave_out_inference(stop: Callable[[], None], start: Callable[[], None]) -> None:
+    """Stop observing while stages of a pipeline agree on shapes: the recorder leaves these messages out."""
     from torch.distributed.pipelining import schedules
 
     outermost = [True]
@@ -57,10 +60,10 @@ def _leave_out_inference(observer: Any) -> None:
         def run(*args: Any, _original: Any = original, **kwargs: Any) -> Any:
             is_outermost, outermost[0] = outermost[0], False
             if is_outermost:
-                observer.stop()
+                stop()
             result = _original(*args, **kwargs)
             if is_outermost:
-                observer.start()
+                start()
                 outermost[0] = True
             return result
 
@@ -71,12 +74,13 @@ class _Groups(TorchDispatchMode):
     def __init__(self, groups: list[list[int]]) -> None:
         super().__init__()
         self._groups = groups
+        self.is_stopped = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Note the group of a communication operator."""
         if any(kind.__name__ in ("DTensor", "AsyncCollectiveTensor") for kind in types):
             return NotImplemented
-        if func.namespace in ("c10d", FUNCTIONAL):
+        if func.namespace in ("c10d", FUNCTIONAL) and not self.is_stopped:
             group = self._group(func, args)
             if group is not None:
                 self._groups.append(distributed.get_process_group_ranks(group))
