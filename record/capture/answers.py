@@ -19,6 +19,7 @@ from .seeds import seed_of
 from .storages import tensors_in
 
 _FINITE = "_etloop_truth"
+_MOST_TRUE_READS = 10_000
 _PASSED_ON = frozenset(
     "any all max min amax amin view reshape _unsafe_view flatten squeeze unsqueeze expand detach clone _to_copy copy_ alias slice"
     " select cat stack bitwise_or logical_or bitwise_and logical_and mul add sum".split()
@@ -83,6 +84,8 @@ class Answers:
         self._counts: Counter[tuple[str, str]] = Counter()
         self._assumed_at = ""
         """Script line of the latest value, if it is an assumed float."""
+        self._true_reads = ("", 0)
+        """Script line of the latest truth value that was assumed, and how often in a row."""
 
     def install(self) -> None:
         """Replace how tensors become Python numbers: an assumed float stays known as one."""
@@ -132,6 +135,7 @@ class Answers:
             return 1.0
         if tensor.dtype == torch.bool:
             self._counts[place, "True"] += 1
+            self._refuse_endless_loop(place)
             return True
         seed = seed_of(tensor)
         if seed is not None:
@@ -141,6 +145,16 @@ class Answers:
             "the script reads an integer of a tensor on the host, and its value is not declared",
             f"declare the expert counts with --tokens, the value with --item {place}=VALUE, or answer it in --hook FILE",
         )
+
+    def _refuse_endless_loop(self, place: str) -> None:
+        """Refuse a script that reads truth values at one line again and again: it waits for False."""
+        previous, count = self._true_reads
+        self._true_reads = place, count + 1 if place == previous else 1
+        if self._true_reads[1] > _MOST_TRUE_READS:
+            raise Refusal(
+                f"the script reads a truth value that is data {_MOST_TRUE_READS} times in a row, and each is assumed True",
+                f"declare the value with --item {place}=0 if it ends a loop, or answer it in --hook FILE",
+            )
 
 
 def note_finite(func: Any, args: tuple[Any, ...], out: Any) -> None:

@@ -18,7 +18,9 @@ _SEED = "_etloop_seed"
 _FROM_STATE = (1 << 62) + 1
 _LEAST_RANGE = 1 << 31
 """Integers drawn from fewer values could be shapes, and are not taken for seeds."""
-_PASSED_ON = frozenset("alias clone detach expand reshape select slice squeeze _to_copy unsqueeze view".split())
+_PASSED_ON = frozenset(
+    "alias clone detach expand reshape select slice squeeze _to_copy unsqueeze view".split()
+)
 
 
 def install() -> None:

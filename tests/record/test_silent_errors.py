@@ -137,6 +137,23 @@ def test_an_integer_that_is_data_is_refused(
     assert "--item" in error
 
 
+def test_a_loop_that_waits_for_data_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A truncated normal distribution draws again while values are outside."""
+    script = HEAD + "nn.init.trunc_normal_(torch.empty(8, 8))\nwhile (torch.randn(8) > 0).any(): pass"
+    assert record(tmp_path, script, 1, "--cpu") == 65
+    error = capsys.readouterr().err
+    assert "train.py:7" in error
+    assert "--item" in error
+
+
+@pytest.mark.parametrize("line", ["int(torch.randint(0, 1 << 40, ())) % 8", "torch.initial_seed() % 8"])
+def test_a_random_seed_is_read_and_listed(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(HEAD + f"seed = {line}\nassert 0 <= seed < 8")
+    recordings, _ = record_job(RecordOrder(path, (), 1, ranks=(0,), python=PYTHON, on_cpu=True))
+    assert any("a random seed" in answer for answer in recordings[0].answers) == ("randint" in line)
+
+
 def test_a_grouped_product_counts_its_flops(tmp_path: Path) -> None:
     """[m, k] x [groups, k, n] is 2 m k n over all groups, and its two gradients are as much again."""
     path = tmp_path / "train.py"

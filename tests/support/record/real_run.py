@@ -38,7 +38,9 @@ def main() -> None:
         return
     groups: list[list[int]] = []
     mode = _Groups(groups)
-    _leave_out_inference(lambda: setattr(mode, "is_stopped", True), lambda: setattr(mode, "is_stopped", False))
+    _leave_out_inference(
+        lambda: setattr(mode, "is_stopped", True), lambda: setattr(mode, "is_stopped", False)
+    )
     with mode:
         runpy.run_path(script, run_name="__main__")
     Path(out).write_text(json.dumps(groups))
