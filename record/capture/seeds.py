@@ -1,4 +1,4 @@
-"""Random seeds that a script draws and reads on the host: integers that are data, but no shape.
+"""Random seeds that a script draws and reads on the host: integers that are data, but not shapes.
 
 Scripts draw a seed, or take it from a generator's state, broadcast it, and seed their generators with it. Such a tensor gets a
 note with the value that a read returns. The value is as large as that of a real run could be: a shape made of it is refused
@@ -39,7 +39,7 @@ def _noting(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor
 
 
 def seed_of(tensor: torch.Tensor) -> int | None:
-    """Return the value that a read of a seed returns; None if the tensor is no seed."""
+    """Return the value that a read of a seed returns; None of any other tensor."""
     return getattr(tensor, _SEED, None)
 
 
