@@ -24,7 +24,7 @@ METRICS: Final = {
 }
 """Choice of a metrics request -> the field that filters its rows."""
 STATES: Final = ("ipv4_neighbors", "ipv6_neighbors", Proposal.COMMUNICATIONS.value)
-"""Neighbours are resolved by the hosts of the agents, so that both lists are empty."""
+"""Neighbours are resolved by the hosts of the agents, so that the lists of both are empty."""
 
 _Request = TypeVar("_Request")
 

@@ -1,8 +1,8 @@
 """Random seeds that a script draws and reads on the host: integers that are data, but not shapes.
 
 Scripts draw a seed, or take it from a generator's state, broadcast it, and seed their generators with it. Such a tensor gets a
-note with the value that a read returns. The value is as large as that of a real run could be: a shape made of it is refused
-by PyTorch.
+note with the value that a read returns, as large as that of a real run could be. The report lists it. What a script computes
+from it is not followed: PyTorch refuses a shape of that size, but a remainder of it, such as `seed % 8`, can become one.
 """
 
 from __future__ import annotations

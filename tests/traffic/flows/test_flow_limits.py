@@ -131,9 +131,9 @@ def test_each_choice_of_entropy_agrees_or_is_refused_where_ways_are_unlike(
     kind: TransportKind, choice: EntropyChoice
 ) -> None:
     job = crossing(sprayed(kind, multipath=MultipathSettings(choice=choice)), each_bytes=4 * SIZE)
-    # A recycled value is used for all packets of an answer: with UET these bursts share equal paths less evenly.
-    bursts = choice is EntropyChoice.RECYCLED and kind is TransportKind.UET
-    agrees(job, two_tiers(2, 4, 4), 0.1 if bursts else 0.05)
+    # A recycled value is used for all packets of an answer: with UET few values share equal paths less evenly.
+    few_values = choice is EntropyChoice.RECYCLED and kind is TransportKind.UET
+    agrees(job, two_tiers(2, 4, 4), 0.1 if few_values else 0.05)
     unlike = unlike_spines(two_tiers(2, 4, 2))
     if ENTROPY[choice] == MODELLED:
         agrees(job, unlike)
