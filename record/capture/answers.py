@@ -15,7 +15,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
 from .events import Refusal, ScriptPlaces
-from .seeds import seed_of
+from .seeds import LEAST_RANGE, seed_of
 from .storages import tensors_in
 
 _FINITE = "_etloop_truth"
@@ -74,6 +74,45 @@ for _name in (
     setattr(AssumedFloat, _name, _carry(_name))
 
 
+class AssumedSeed(int):
+    """A random seed: what is computed from it is one too, and none may become small enough for a shape."""
+
+    place = ""
+
+    def _keep(self, value: Any) -> Any:
+        if not isinstance(value, int) or isinstance(value, bool):
+            return value
+        if abs(value) < LEAST_RANGE:
+            raise Refusal(
+                f"a small integer is made of the random seed that {self.place} reads on the host, and could become a shape",
+                f"declare the value: --item {self.place}=VALUE, or answer it in --hook FILE",
+            )
+        made = AssumedSeed(value)
+        made.place = self.place
+        return made
+
+    def __reduce__(self) -> Any:
+        """Pickle as an integer."""
+        return int, (int.__index__(self),)
+
+
+def _carry_seed(name: str) -> Any:
+    original = getattr(int, name)
+
+    def compute(self: AssumedSeed, *operands: Any) -> Any:
+        value = original(self, *operands)
+        return value if value is NotImplemented else self._keep(value)
+
+    return compute
+
+
+for _name in (
+    "__add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __floordiv__ __rfloordiv__ __mod__ __rmod__ __and__ __rand__"
+    " __or__ __ror__ __xor__ __rxor__ __lshift__ __rshift__ __neg__ __pos__ __abs__ __invert__"
+).split():
+    setattr(AssumedSeed, _name, _carry_seed(_name))
+
+
 class Answers:
     """The values that one rank's script read."""
 
@@ -83,7 +122,7 @@ class Answers:
         self._places, self._items = places, items
         self._counts: Counter[tuple[str, str]] = Counter()
         self._assumed_at = ""
-        """Script line of the latest value, if it is an assumed float."""
+        """Script line of the latest value, if it is an assumed float or a random seed."""
         self._true_reads = ("", 0)
         """Script line of the latest truth value that was assumed, and how often in a row."""
 
@@ -94,9 +133,9 @@ class Answers:
         def item(tensor: torch.Tensor) -> Any:
             self._assumed_at = ""
             value = original(tensor)
-            if not self._assumed_at or not isinstance(value, float):
+            if not self._assumed_at:
                 return value
-            assumed = AssumedFloat(value)
+            assumed = AssumedFloat(value) if isinstance(value, float) else AssumedSeed(value)
             assumed.place = self._assumed_at
             return assumed
 
@@ -140,6 +179,7 @@ class Answers:
         seed = seed_of(tensor)
         if seed is not None:
             self._counts[place, f"{seed}, a random seed"] += 1
+            self._assumed_at = place
             return seed
         raise Refusal(
             "the script reads an integer of a tensor on the host, and its value is not declared",

@@ -1,8 +1,9 @@
 """Random seeds that a script draws and reads on the host: integers that are data, but not shapes.
 
 Scripts draw a seed, or take it from a generator's state, broadcast it, and seed their generators with it. Such a tensor gets a
-note with the value that a read returns, as large as that of a real run could be. The report lists it. What a script computes
-from it is not followed: PyTorch refuses a shape of that size, but a remainder of it, such as `seed % 8`, can become one.
+note with the value that a read returns, as large as that of a real run could be. The report lists it.
+PyTorch refuses a shape of that size; a smaller number computed from it is refused (`answers.AssumedSeed`). Python makes
+`int(seed)` a plain integer, which is not followed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from .storages import tensors_in
 
 _SEED = "_etloop_seed"
 _FROM_STATE = (1 << 62) + 1
-_LEAST_RANGE = 1 << 31
+LEAST_RANGE = 1 << 31
 """Integers drawn from fewer values could be shapes, and are not taken for seeds."""
 _PASSED_ON = frozenset(
     "alias clone detach expand reshape select slice squeeze _to_copy unsqueeze view".split()
@@ -54,7 +55,7 @@ def note_seed(func: Any, args: tuple[Any, ...], out: Any) -> None:
     elif name in ("random_", "randint"):
         bounds = [bound for bound in args[:3] if isinstance(bound, int)]
         low, high = (bounds[0], bounds[1]) if len(bounds) > 1 else (0, bounds[0] if bounds else 0)
-        value = high - 1 if high - low >= _LEAST_RANGE else None
+        value = high - 1 if high - low >= LEAST_RANGE else None
     elif name in _PASSED_ON:
         values = {seed_of(tensor) for tensor in tensors_in(args)}
         value = values.pop() if len(values) == 1 else None
