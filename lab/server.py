@@ -162,7 +162,8 @@ class Lab:
             report(self.status())
             while not self._end.is_set():
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._end.wait(), GLANCE_S)
+                    async with asyncio.timeout(GLANCE_S):
+                        await self._end.wait()
                 if trouble := self._parts.trouble():
                     return trouble
             return ""
@@ -185,7 +186,8 @@ class Lab:
             return
         self._conversations += 1
         try:
-            line = await asyncio.wait_for(reader.readline(), REQUEST_TIMEOUT_S)
+            async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                line = await reader.readline()
             while line:
                 await self._serve(line, reader, writer)
                 line = await reader.readline()
@@ -226,7 +228,8 @@ class Lab:
         while not self._end.is_set() and not reader.at_eof():
             await _send(writer, self._counters())
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._end.wait(), every_ms / 1000)
+                async with asyncio.timeout(every_ms / 1000):
+                    await self._end.wait()
 
     def _set_link(self, request: LinkRequest) -> Done | LabRefused:
         ends = {attachment.rig_port: attachment.end for attachment in self._parts.topology.attachments} | {
@@ -271,7 +274,8 @@ class Lab:
         assert self._gnmi.stdout is not None
         line = ""
         with contextlib.suppress(TimeoutError):
-            first_line = await asyncio.wait_for(self._gnmi.stdout.readline(), GNMI_UP_S)
+            async with asyncio.timeout(GNMI_UP_S):
+                first_line = await self._gnmi.stdout.readline()
             line = first_line.decode(errors="replace")
         if not line.startswith(GNMI_READY):
             log_text = (self._directory / GNMI_LOG_FILE).read_text(errors="replace").strip()
@@ -286,7 +290,8 @@ class Lab:
         with contextlib.suppress(ProcessLookupError):
             self._gnmi.terminate()
         try:
-            await asyncio.wait_for(self._gnmi.wait(), AGENT_END_S)
+            async with asyncio.timeout(AGENT_END_S):
+                await self._gnmi.wait()
         except TimeoutError:
             self._gnmi.kill()
             await self._gnmi.wait()

@@ -9,12 +9,14 @@ the messages.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import math
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import aiomqtt
 from paho.mqtt.client import ConnectFlags
@@ -28,11 +30,11 @@ from etloop.contract.base.units import parse_at
 from etloop.runtime.broker_settings import BrokerSettings, default_port, parse_broker_address
 from etloop.runtime.secret_file import exposed_secret, read_secret
 
-MqttClient = aiomqtt.Client
 MqttMessage = aiomqtt.Message
 MqttError = aiomqtt.MqttError
 MqttCodeError = aiomqtt.MqttCodeError
 Will = aiomqtt.Will
+T = TypeVar("T")
 
 
 class MqttVersion(IntEnum):
@@ -99,6 +101,22 @@ def broker_settings(
     )
     tls_context(settings)  # Files may change later; report now those that cannot be used now.
     return settings
+
+
+class MqttClient(aiomqtt.Client):
+    """A client whose requests end when their caller is cancelled.
+
+    aiomqtt waits by `asyncio.wait_for`, which before Python 3.12 loses a cancellation that comes together with the answer
+    (python/cpython#86296): the caller's time limit then never ends its wait.
+    """
+
+    async def _wait_for(self, fut: Awaitable[T], timeout: float | None) -> T:  # noqa: ASYNC109 -- the library's
+        limit_s = self.timeout if timeout is None else timeout
+        try:
+            async with asyncio.timeout(None if limit_s == math.inf else limit_s):
+                return await fut
+        except TimeoutError:
+            raise MqttError("Operation timed out") from None
 
 
 class BrokerClient(MqttClient):

@@ -136,7 +136,8 @@ class RouterLink:
     async def next_look(self) -> bool:
         """Wait until the next check of the key directory; return whether it was requested by `reload`."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._look_now.wait(), _LOOK_S)
+            async with asyncio.timeout(_LOOK_S):
+                await self._look_now.wait()
         was_requested = self._look_now.is_set()
         self._look_now.clear()
         return was_requested

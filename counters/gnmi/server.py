@@ -268,7 +268,8 @@ class GnmiServer:
         """Return the device's counters, read after this call began. Raise `Refused` (UNAVAILABLE) if they cannot be read."""
         async with self._turn:
             try:
-                outcome = await asyncio.wait_for(self._read(), self._patience_s)
+                async with asyncio.timeout(self._patience_s):
+                    outcome = await self._read()
             except TimeoutError:
                 outcome = CounterFailure(
                     FailureKind.LATE, f"no counters arrived within {self._patience_s:g} s"

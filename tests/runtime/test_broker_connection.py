@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 
 import aiomqtt
@@ -9,7 +10,7 @@ import pytest
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.reasoncodes import ReasonCode
 
-from etloop.runtime.broker_connection import why_lost
+from etloop.runtime.broker_connection import MqttClient, why_lost
 from tests.support.places import ROOT
 from tools.link_package import rooms
 
@@ -39,6 +40,16 @@ def lost(code: int) -> aiomqtt.MqttError:
 )
 def test_the_reason_that_a_broker_gave_is_said(error: Exception, expected: str) -> None:
     assert why_lost(error).startswith(expected)
+
+
+async def test_a_cancellation_that_comes_together_with_the_answer_is_not_lost() -> None:
+    answer = asyncio.get_running_loop().create_future()
+    request = asyncio.create_task(MqttClient("127.0.0.1")._wait_for(answer, 10))  # noqa: SLF001 -- no broker to time
+    await asyncio.sleep(0)
+    answer.set_result(())
+    request.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await request
 
 
 def test_no_other_module_imports_the_mqtt_libraries() -> None:

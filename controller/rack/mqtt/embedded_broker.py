@@ -106,7 +106,8 @@ class BoundedBroker(Broker):  # type: ignore[misc]  # amqtt ships no types
     async def shut_down(self) -> None:
         """Disconnect each client within a time limit, and close the remaining connections."""
         with contextlib.suppress(Exception):
-            await asyncio.wait_for(self.shutdown(), _ENDING_S)
+            async with asyncio.timeout(_ENDING_S):
+                await self.shutdown()
         open_connections = dict(self._connections)
         for task in open_connections:
             task.cancel()

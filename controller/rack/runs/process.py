@@ -144,7 +144,8 @@ class DaemonLink:
         if self._waiting.empty():
             self._there.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._there.wait(), timeout_ms / 1000)
+                async with asyncio.timeout(timeout_ms / 1000):
+                    await self._there.wait()
         return not self._waiting.empty()
 
     async def receive(self) -> tuple[bytes, bytes] | None:

@@ -119,7 +119,8 @@ async def serving(place: Place) -> AsyncIterator[Serving]:
         yield Serving(daemon, task, log)
     finally:
         daemon.rack.enter(RackState.STOPPED)
-        await asyncio.wait_for(task, PATIENCE_S)
+        async with asyncio.timeout(PATIENCE_S):
+            await task
 
 
 async def test_two_jobs_on_disjoint_ports_run_side_by_side_and_leave_their_results(place: Place) -> None:

@@ -82,7 +82,8 @@ async def test_what_a_controller_says_last_arrives() -> None:
             for _ in range(3):
                 await link.send(identity, bytes(1 << 20))
         for _ in range(3):
-            assert await asyncio.wait_for(peer.recv(), PATIENCE_S) == bytes(1 << 20)
+            async with asyncio.timeout(PATIENCE_S):
+                assert await peer.recv() == bytes(1 << 20)
         with socket.create_server(("127.0.0.1", int(endpoint.rpartition(":")[2]))):
             pass  # The port is free at once.
 

@@ -78,7 +78,8 @@ async def test_another_packages_client_is_served() -> None:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", OTHER_CLIENT, str(address.port)), stdout=subprocess.PIPE
         )
-        printed, _ = await asyncio.wait_for(process.communicate(), 60)
+        async with asyncio.timeout(60):
+            printed, _ = await process.communicate()
     got = json.loads(printed)
     assert got["capabilities"]["supported_encodings"] == ["json", "json_ietf", "proto"]
     (update,) = got["port"]["notification"][0]["update"]

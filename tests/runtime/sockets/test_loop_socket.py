@@ -95,7 +95,8 @@ async def test_sending_ends_the_wait_of_another_task_whose_edge_it_took(
         pass
     assert not waiting.done()
     router.send(name, b"answer")
-    assert await asyncio.wait_for(waiting, 10)
+    async with asyncio.timeout(10):
+        assert await waiting
     router.close(0)
     dealer.close(0)
 

@@ -15,7 +15,7 @@ from etloop.controller.rack.mqtt.messages import RackStatus
 from etloop.runtime.broker_settings import BrokerSettings
 from tests.controller.rack.mqtt.test_rack_mqtt import Mosquitto, mosquitto
 from tests.controller.rack.test_rack_daemon import LONG, SCENARIO, place
-from tests.support.first_light.commands import Place, agents
+from tests.support.first_light.commands import PATIENCE_S, Place, agents
 from tests.support.places import ROOT
 from tests.support.ports import free_port
 from tests.support.rack.rack_under_faults import Broken
@@ -70,10 +70,14 @@ def test_a_suite_of_its_own_runs_jobs_and_leaves_none(
     alone(monkeypatch)
     pytester.makepyfile(test_own=SUITE)
     with rack_up(place, mosquitto) as rack:
-        result = pytester.runpytest_subprocess(
-            *("-p", "etloop.pytest_plugin", "--junitxml", "report.xml"),
-            *("--etloop-broker", f"127.0.0.1:{mosquitto.port}", "--etloop-required"),
-        )
+        try:
+            result = pytester.runpytest_subprocess(
+                *("-p", "etloop.pytest_plugin", "--junitxml", "report.xml"),
+                *("--etloop-broker", f"127.0.0.1:{mosquitto.port}", "--etloop-required"),
+                timeout=0.8 * PATIENCE_S,
+            )
+        except pytester.TimeoutExpired:
+            pytest.fail(f"the suite did not end; it printed {(pytester.path / 'stdout').read_text()}")
         result.assert_outcomes(passed=4, failed=1)
         assert "none" in result.stdout.str(), "why the job failed is in the report of its test"
         by_test = {dict(job.request.labels)["test"].rpartition("::")[2]: job for job in rack.jobs()}

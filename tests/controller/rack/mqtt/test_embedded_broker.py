@@ -21,7 +21,8 @@ async def test_silent_connections_are_closed_and_clients_get_their_places() -> N
     try:
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(12)]
         async with aiomqtt.Client("127.0.0.1", port):
-            ends = await asyncio.wait_for(asyncio.gather(*(reader.read() for reader, _ in silent)), 5)
+            async with asyncio.timeout(5):
+                ends = await asyncio.gather(*(reader.read() for reader, _ in silent))
             assert ends == [b""] * 12, "the oldest at once, the rest when their time was over"
         for _, writer in silent:
             writer.close()

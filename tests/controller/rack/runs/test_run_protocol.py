@@ -57,6 +57,7 @@ def test_a_daemon_that_is_gone_holds_nothing_up() -> None:
         link = DaemonLink(*await asyncio.open_connection(sock=theirs))
         ours.close()
         link.send_frame(Ended(0, "", stored=True, summary=SUMMARY))
-        await asyncio.wait_for(link.close(), 30)
+        async with asyncio.timeout(30):
+            await link.close()
 
     asyncio.run(run())
