@@ -28,7 +28,7 @@ SUMMARIES: Final = {
     "record": "training scripts for etloop record: DDP, FSDP and tensor parallelism, experts and pipeline",
     "scapy": "RoCEv2 packets from Scapy through the switch of a lab",
     "slurm": "agents on the nodes that Slurm allocates",
-    "sonic": "sonic-mgmt's RoCEv2 tests over the switch of a lab",
+    "sonic": "sonic-mgmt's RoCEv2 tests and plans, over the switch of a lab",
     "twin_client": "a simulator of serving that asks the twin when its transfers end",
     "two_hosts": "two hosts and a switch between them",
 }
