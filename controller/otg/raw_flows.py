@@ -6,8 +6,8 @@ decrement. Sizes count the FCS. Everything else is refused by its path.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from ipaddress import ip_address
+from collections.abc import Mapping, Sequence
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
 
 from etloop.contract.base.clock import NS_PER_S, NS_PER_US
@@ -101,6 +101,7 @@ _FOLLOWERS: Final = {
     HeaderKind.UDP: (),
     HeaderKind.TCP: (),
 }
+_ADDRESSES: Final = {HeaderKind.IPV4: IPv4Address, HeaderKind.IPV6: IPv6Address}
 _RATES: Final = {"bps": 1, "kbps": 1000, "mbps": 1_000_000, "gbps": 1_000_000_000}
 
 
@@ -145,6 +146,9 @@ def _read_flow(
     cycle_ns = _read_rate(fields, frames, cycle_bytes, link_bps)
     count, delay_ns = _read_duration(fields, frames, cycle_ns)
     has_latency = _read_metrics(fields)
+    _warn_of_foreign_destinations(
+        fields, headers, [rig_ports[ports[port]] for port in rx_ports if ports.get(port) in rig_ports]
+    )
     fields.refuse_others()
     return RawFlow(
         name=name,
@@ -161,6 +165,23 @@ def _read_flow(
         has_latency=has_latency,
         path=fields.path,
     )
+
+
+def _warn_of_foreign_destinations(
+    fields: Fields, headers: Sequence[Header], receivers: Sequence[RigPort]
+) -> None:
+    """Warn of a destination that no receiving port has: switches of a lab forward by the addresses of the rig."""
+    addresses = {ip_address(address) for port in receivers for address in port.addresses}
+    for header in headers:
+        if header.kind not in _ADDRESSES or not addresses:
+            continue
+        to_address = _ADDRESSES[header.kind]
+        (values,) = (field.values for field in header.fields if field.key == "dst")
+        foreign = [address for address in map(to_address, values) if address not in addresses]
+        if foreign:
+            known = ", ".join(sorted(map(str, addresses)))
+            problem = f"{foreign[0]} is not an address of a receiving port ({known})"
+            fields.warn("packet", f"{problem}; unless the device forwards it there, it counts as lost")
 
 
 def _read_ends(fields: Fields, ports: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:

@@ -67,6 +67,15 @@ def problem_paths(config: object) -> list[str]:
     return [problem.where for problem in caught.value.problems]
 
 
+def test_a_destination_that_no_receiving_port_has_is_warned_of() -> None:
+    receiver = RIG_PORTS["left/p1"].addresses[0]
+    to_receiver = {"choice": "ipv4", "ipv4": {"dst": {"choice": "value", "value": receiver}}}
+    assert map_config(raw_config(ETHERNET, to_receiver), RIG_PORTS).warnings == ()
+    (warning,) = map_config(raw_config(ETHERNET, IPV4), RIG_PORTS).warnings
+    assert warning.startswith("$.flows[0].packet: 1.1.1.2 is not an address of a receiving port")
+    assert receiver in warning
+
+
 def test_fields_run_through_their_values() -> None:
     frames = [Ether(frame) for frame in mapped(ETHERNET, IPV4, UDP_HEADER).frames]
     assert [frame[IP].dst for frame in frames] == [f"1.1.1.{host}" for host in (2, 3, 4, 2, 3, 4)]
