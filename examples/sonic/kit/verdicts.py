@@ -43,7 +43,10 @@ def with_checks(case: Case) -> dict[str, Any]:
 
 
 def format_verdicts(case: Case, results: Sequence[Any]) -> tuple[list[str], list[str]]:
-    """Return a line for each check, and a line for each failure with the setting to look at. `results`: the checks of `run.summary.verdict`."""
+    """Return a line for each check, and a line for each failure with the setting to look at.
+
+    `results`: the checks of `run.summary.verdict`.
+    """
     lines = [f"{case.plan} test case {case.number}: {case.title}"]
     failures = []
     for number, (check, result) in enumerate(zip(case.checks, results, strict=True), 1):
