@@ -91,6 +91,20 @@ class AssumedSeed(int):
         made.place = self.place
         return made
 
+    def __mod__(self, divisor: Any) -> Any:
+        """Return the largest remainder: what a script computes from a seed is as large as the range that it may lie in."""
+        if not isinstance(divisor, int) or divisor < 1:
+            return int.__mod__(self, divisor)
+        return self._keep(min(int.__index__(self), divisor - 1))
+
+    def __and__(self, mask: Any) -> Any:
+        """Return the largest number of the bits."""
+        if not isinstance(mask, int) or mask < 0:
+            return int.__and__(self, mask)
+        return self._keep(min(int.__index__(self), mask))
+
+    __rand__ = __and__
+
     def __reduce__(self) -> Any:
         """Pickle as an integer."""
         return int, (int.__index__(self),)
@@ -107,7 +121,7 @@ def _carry_seed(name: str) -> Any:
 
 
 for _name in (
-    "__add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __floordiv__ __rfloordiv__ __mod__ __rmod__ __and__ __rand__"
+    "__add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __floordiv__ __rfloordiv__ __rmod__"
     " __or__ __ror__ __xor__ __rxor__ __lshift__ __rshift__ __neg__ __pos__ __abs__ __invert__"
 ).split():
     setattr(AssumedSeed, _name, _carry_seed(_name))

@@ -93,6 +93,11 @@ def bytes_of(func: Any, reads: object, written: object) -> int:
     return write_bytes + sum(_bytes(tensor) for tensor in inputs)
 
 
+def bytes_in(values: object) -> int:
+    """Return the bytes of all tensors in nested values."""
+    return sum(_bytes(tensor) for tensor in tensors_in(values))
+
+
 def _bytes(tensor: torch.Tensor) -> int:
     """Return the bytes of a tensor's elements; expanded dimensions are stored once."""
     count = 1

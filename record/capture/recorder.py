@@ -15,11 +15,10 @@ from typing import Any
 import torch
 from torch._C._distributed_c10d import FakeWork
 from torch._ops import HigherOrderOperator
-from torch._prims import rng_prims
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from . import costs
+from . import costs, higher_order
 from .answers import Answers, note_finite
 from .collectives import WAIT, Call, call_of, is_communication
 from .events import EventFile, Refusal, ScriptPlaces
@@ -236,6 +235,31 @@ class Record:
     def compute(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: object) -> None:
         """Record an operator of the device with its FLOPs, bytes and storages."""
         tensors = tensors_in((args, kwargs, out))
+        on_device = self._on_device(tensors)
+        if moves_nothing(func):
+            return
+        reads, written = accesses(func, args, kwargs, out)
+        flops = costs.flops_of(func, args, kwargs, out)
+        if flops is None:
+            self._missing[str(func)] += 1
+        signature = costs.signature(func, args, kwargs)
+        moved_bytes = costs.bytes_of(func, reads, written)
+        self._write_compute(signature, flops or 0, moved_bytes, args, kwargs, reads, written)
+        if len(on_device) < len(tensors) and _copies_to_host(func, args, kwargs, out):
+            self.events.write(kind="host", reads=self.storages.numbers(written), stream=self.stream())
+
+    def attention(
+        self, func: HigherOrderOperator, args: tuple[Any, ...], kwargs: dict[str, Any], out: object
+    ) -> None:
+        """Record attention with a score function of the script: one kernel that reads its inputs once."""
+        self.note("flex_attention takes the FLOPs of all scores: which blocks its mask leaves out is data")
+        flops = higher_order.attention_flops(func, args)
+        moved_bytes = costs.bytes_in((args, kwargs, out))
+        self._write_compute(
+            costs.signature(func, args, kwargs), flops, moved_bytes, args, kwargs, (args, kwargs), out
+        )
+
+    def _on_device(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         on_device = [tensor for tensor in tensors if tensor.device.type not in ("cpu", "meta")]
         if self.streams is None and on_device:
             raise Refusal(
@@ -243,27 +267,32 @@ class Record:
                 "record it with a CUDA build of PyTorch (pip install torch, --python), or take the device from "
                 "torch.cuda.is_available()",
             )
-        if moves_nothing(func):
-            return
-        self._operators[bool(on_device)] += 1
-        reads, written = accesses(func, args, kwargs, out)
-        flops = costs.flops_of(func, args, kwargs, out)
-        if flops is None:
-            self._missing[str(func)] += 1
+        return on_device
+
+    def _write_compute(
+        self,
+        signature: str,
+        flops: int,
+        moved_bytes: int,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        reads: object,
+        written: object,
+    ) -> None:
+        tensors = tensors_in((args, kwargs, written))
+        self._operators[bool(self._on_device(tensors))] += 1
         text = self.events.text_number
         self.events.write(
             kind="compute",
-            operator=text(costs.signature(func, args, kwargs)),
-            flops=flops or 0,
-            bytes=costs.bytes_of(func, reads, written),
+            operator=text(signature),
+            flops=flops,
+            bytes=moved_bytes,
             dtype=costs.type_of((args, kwargs)),
             reads=self.storages.numbers(reads),
             writes=self.storages.numbers(written),
             stream=self._stream_of(tensors),
             module=text(self.module()),
         )
-        if len(on_device) < len(tensors) and _copies_to_host(func, args, kwargs, out):
-            self.events.write(kind="host", reads=self.storages.numbers(written), stream=self.stream())
 
     def storage_bytes(self, value_bytes: int, name: str) -> None:
         """Record that the rank writes or reads a file."""
@@ -353,14 +382,10 @@ class RecordingMode(TorchDispatchMode):
         return out
 
     def _run_inner(self, func: HigherOrderOperator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Execute the operator that another one wraps: DTensor's random operators set a generator's offset around it."""
-        if func is not getattr(rng_prims, "run_dtensor_rng_op", None):
-            raise Refusal(
-                f"the operator {func.name()}, made of others, is not recorded",
-                "use its plain form, such as scaled_dot_product_attention for flex_attention",
-            )
-        with self:
-            return args[2](*args[3:], **kwargs)
+        out = higher_order.run(self, func, args, kwargs)
+        if func in higher_order.ATTENTION and not self.record.is_suspended:
+            self.record.attention(func, args, kwargs, out)
+        return out
 
     @staticmethod
     def _refuse_shape(func: Any) -> None:

@@ -17,7 +17,7 @@ from .storages import tensors_in
 
 _SEED = "_etloop_seed"
 _FROM_STATE = (1 << 62) + 1
-LEAST_RANGE = 1 << 31
+LEAST_RANGE = 1 << 30
 """Integers drawn from fewer values could be shapes, and are not taken for seeds."""
 _PASSED_ON = frozenset(
     "alias clone detach expand reshape select slice squeeze _to_copy unsqueeze view".split()

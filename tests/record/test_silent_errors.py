@@ -146,11 +146,17 @@ def test_a_loop_that_waits_for_data_is_refused(tmp_path: Path, capsys: pytest.Ca
     assert "--item" in error
 
 
-def test_a_random_seed_is_read_and_listed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "seed",
+    [
+        "(torch.randint(0, 1 << 40, ()).item() + 1) % (1 << 62)",
+        "(torch.get_rng_state()[:8].view(torch.int64).item() + 1) % (1 << 32)",
+        "torch.randint(0, (1 << 31) - 1, ()).item() & 0x7FFFFFFF",
+    ],
+)
+def test_a_random_seed_is_read_and_listed(seed: str, tmp_path: Path) -> None:
     path = tmp_path / "train.py"
-    path.write_text(
-        HEAD + "seed = (torch.randint(0, 1 << 40, ()).item() + 1) % (1 << 62)\ntorch.manual_seed(seed)"
-    )
+    path.write_text(HEAD + f"torch.manual_seed({seed})")
     recordings, _ = record_job(RecordOrder(path, (), 1, ranks=(0,), python=PYTHON, on_cpu=True))
     assert any("a random seed" in answer for answer in recordings[0].answers)
 
@@ -160,6 +166,27 @@ def test_a_small_number_made_of_a_seed_is_refused(tmp_path: Path, capsys: pytest
     error = capsys.readouterr().err
     assert "train.py:6" in error
     assert "--item" in error
+
+
+def test_shards_of_shards_are_initialized(tmp_path: Path) -> None:
+    """FSDP2 cuts what tensor parallelism has cut along the same dimension: DTensor computes the places of such shards."""
+    script = (
+        HEAD
+        + """
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+with torch.device("meta"):
+    model = nn.Sequential(nn.Linear(16, 64))
+parallelize_module(model, mesh["tp"], {"0": ColwiseParallel()})
+fully_shard(model, mesh=mesh["dp"])
+model.to_empty(device="cpu")
+nn.init.trunc_normal_(model[0].weight)
+assert model[0].weight.to_local().shape == (16, 16)
+"""
+    )
+    assert record(tmp_path, script, 4, "--cpu") == 0
 
 
 def test_a_grouped_product_counts_its_flops(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from .. import futures
 from ..channel import Channel
 from ..recorder import Record
 from . import (
+    attention,
     compiler,
     context_parallel,
     data_parallel,
@@ -46,6 +47,7 @@ def install(record: Record, order: dict[str, Any]) -> None:
         ("truncated normal initialization", _TESTED, lambda: initialization.install(record)),
         ("GradScaler", _TESTED, lambda: scaling.install(record)),
         ("torch.compile", _TESTED, lambda: compiler.install(record)),
+        ("score functions of flex_attention", _TESTED, lambda: attention.install(record)),
         ("context parallelism", _TESTED, lambda: context_parallel.install(record)),
     )
     for name, tested, install_it in replacements:

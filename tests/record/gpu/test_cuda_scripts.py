@@ -9,10 +9,20 @@ import numpy as np
 import pytest
 
 from etloop.cli.main import main
+from etloop.record.launch import RecordOrder, record_job
 from etloop.workload.readers.files import read_trace
+from etloop.workload.recording.events import Compute
 from etloop.workload.trace.trace import CollectiveKind, NodeKind, RankTrace
 from tests.record.scripts import CUDA_DDP, CUDA_FSDP, CUDA_FSDP1, CUDA_HEAD, CUDA_RING
-from tests.support.record.recording import HAS_TORCH, NO_CUDA, NO_TORCH, has_cuda_build, operations, record
+from tests.support.record.recording import (
+    HAS_TORCH,
+    NO_CUDA,
+    NO_TORCH,
+    PYTHON,
+    has_cuda_build,
+    operations,
+    record,
+)
 
 pytestmark = [
     pytest.mark.e2e,
@@ -144,3 +154,32 @@ e = c @ d
         start_us = max((ends[dep] for dep in dependencies(rank, node)), default=0)
         ends.append(start_us + int(rank.duration_us[node]))
     assert max(ends) == 50
+
+
+def test_attention_with_a_score_function_counts_its_flops(tmp_path: Path) -> None:
+    """Scores are 2 x 4 x 64 x 128; two products forward, five backward, each 2 x 16 a score. Tracing is not recorded."""
+    path = tmp_path / "train.py"
+    path.write_text(
+        CUDA_HEAD
+        + """
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+def later(batch, head, query, key):
+    return query >= key
+query = torch.randn(2, 4, 64, 16, device=device, requires_grad=True)
+key, value = (torch.randn(2, 2, 128, 16, device=device, requires_grad=True) for _ in range(2))
+mask = create_block_mask(later, None, None, 64, 128, device="cuda")
+out = flex_attention(query, key, value, score_mod=lambda s, b, h, q, k: s * 0.5, block_mask=mask, enable_gqa=True)
+out.square().mean().backward()
+"""
+    )
+    recordings, _ = record_job(RecordOrder(path, (), 1, python=PYTHON))
+    flops = [
+        (event.operator.partition("(")[0], event.flops)
+        for event in recordings[0].events
+        if isinstance(event, Compute) and event.flops
+    ]
+    scores = 2 * 4 * 64 * 128
+    assert flops == [
+        ("flex_attention", 2 * 2 * 16 * scores),
+        ("flex_attention_backward", 5 * 2 * 16 * scores),
+    ]
