@@ -37,6 +37,9 @@ def test_ddp_with_small_buckets_no_sync_and_unused_parameters_is_as_over_gloo(tm
 @pytest.mark.skipif(
     os.environ.get("ETLOOP_FULL") != "1", reason="ETLOOP_FULL=1 runs the examples over gloo at 8 ranks"
 )
+@pytest.mark.timeout(
+    1500
+)  # It starts PyTorch 17 times, 250 s of processor time: 2 cores at a load of 8 take 17 minutes.
 @pytest.mark.parametrize(
     ("name", "options", "counts"),
     [("ddp", (), ""), ("fsdp_tp", (), ""), ("moe_pipeline", ("--tokens", "balanced"), "+balanced")],

@@ -92,7 +92,9 @@ class _Groups(TorchDispatchMode):
         if func.namespace == FUNCTIONAL:
             names = [value for value in args if isinstance(value, str)]
             waits = func.__name__.startswith("wait_tensor")
-            return None if waits else distributed.distributed_c10d._resolve_process_group(names[-1])  # noqa: SLF001
+            if waits or not names:  # _wrap_tensor_autograd is no collective
+                return None
+            return distributed.distributed_c10d._resolve_process_group(names[-1])  # noqa: SLF001
         objects = [value for value in args if isinstance(value, torch.ScriptObject)]
         for value in objects:
             try:

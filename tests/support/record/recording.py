@@ -71,6 +71,10 @@ def real_run(tmp_path: Path, how: str, script: Path, ranks: int) -> Path:
         command = [PYTHON, str(_REAL_RUN), how, str(directory / f"w.{rank}.json"), str(script)]
         with (directory / f"{rank}.errors").open("wb") as errors:
             processes.append(subprocess.Popen(command, env=environment, stderr=errors))
-    codes = [process.wait() for process in processes]
+    try:
+        codes = [process.wait() for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
     assert codes == [0] * ranks, (directory / "0.errors").read_text()[-2000:]
     return directory
