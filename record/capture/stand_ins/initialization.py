@@ -18,7 +18,10 @@ def install(record: Record) -> None:
         b: float,
         generator: torch.Generator | None = None,
     ) -> torch.Tensor:
-        record.note("torch.nn.init.trunc_normal_ draws once: how often it does depends on data")
+        record.note(
+            "torch.nn.init.trunc_normal_ draws once, without checking values: how often it draws, and the all-gathers with which"
+            " it checks shards, depend on data"
+        )
         with torch.no_grad():
             return tensor.normal_(mean, std, generator=generator).clamp_(a, b)
 
