@@ -79,10 +79,11 @@ class _Groups(TorchDispatchMode):
         self.is_stopped = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Note the group of a communication operator."""
+        """Note the group of a collective; sends and receives have a peer."""
         if any(kind.__name__ in ("DTensor", "AsyncCollectiveTensor") for kind in types):
             return NotImplemented
-        if func.namespace in ("c10d", FUNCTIONAL) and not self.is_stopped:
+        has_peer = func.__name__.startswith(("send", "recv"))
+        if func.namespace in ("c10d", FUNCTIONAL) and not (has_peer or self.is_stopped):
             group = self._group(func, args)
             if group is not None:
                 self._groups.append(distributed.get_process_group_ranks(group))
