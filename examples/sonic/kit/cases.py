@@ -140,7 +140,7 @@ ROCEV2 = (
         "RoCEv2",
         "1",
         "no congestion",
-        "leaf.yaml",
+        "leaf.topology.yaml",
         scenario(
             PAIRS,
             QUIET,
@@ -161,7 +161,7 @@ ROCEV2 = (
         "RoCEv2",
         "2",
         "PFC incast",
-        "leaf.yaml",
+        "leaf.topology.yaml",
         scenario([incast(3, "2MiB", 3, LEAF)], QUIET),
         (
             *DELIVERED,
@@ -175,7 +175,7 @@ ROCEV2 = (
         "RoCEv2",
         "3",
         "DCQCN incast",
-        "leaf.yaml",
+        "leaf.topology.yaml",
         scenario([incast(3, "2MiB", 3, LEAF)], DCQCN),
         (*DELIVERED, MARKED, NOTIFIED, FEW_PAUSES, QUEUED),
     ),
@@ -183,7 +183,7 @@ ROCEV2 = (
         "RoCEv2",
         "4a",
         "storage without DCQCN",
-        "leaf.yaml",
+        "leaf.topology.yaml",
         scenario([storage(["b/p0", "c/p0", "d/p0", "a/p0"])], QUIET),
         (
             *DELIVERED,
@@ -195,7 +195,7 @@ ROCEV2 = (
         "RoCEv2",
         "4b",
         "storage with DCQCN",
-        "leaf.yaml",
+        "leaf.topology.yaml",
         scenario([storage(["b/p0", "c/p0", "d/p0", "a/p0"])], DCQCN),
         (*DELIVERED, MARKED, NOTIFIED, FEW_PAUSES),
     ),
@@ -203,7 +203,7 @@ ROCEV2 = (
         "RoCEv2",
         "5",
         "PFC spreads",
-        "fabric.yaml",
+        "fabric.topology.yaml",
         scenario([incast(4, "2MiB", 2, ["a/p0", *ALL[4:]])], QUIET),
         (
             *DELIVERED,
@@ -219,7 +219,7 @@ ROCEV2 = (
         "RoCEv2",
         "6",
         "QP fairness",
-        "leaf.yaml",
+        "leaf.topology.yaml",
         scenario([many_to_one(12, "4MiB")], DCQCN),
         (
             *DELIVERED,
@@ -233,7 +233,7 @@ ROCEV2 = (
         "RoCEv2",
         "7",
         "hashing",
-        "fabric.yaml",
+        "fabric.topology.yaml",
         scenario(
             [collective("all_to_all", "1MiB", 3, ALL)],
             QUIET | {"qps_per_connection": 8, "split_data_on_qps": True},
@@ -244,7 +244,7 @@ ROCEV2 = (
         "RoCEv2",
         "8",
         "packet spray",
-        "spray.yaml",
+        "spray.topology.yaml",
         scenario([collective("all_to_all", "1MiB", 3, ALL)], QUIET | {"out_of_order": "accept"}),
         (*DELIVERED, UNMARKED, Check("uplinks_max_to_mean <= 1.1", "uplinks carry alike", SPRAY)),
     ),
@@ -252,7 +252,7 @@ ROCEV2 = (
         "RoCEv2",
         "9",
         "QoS with background",
-        "leaf.yaml",
+        "leaf.topology.yaml",
         scenario(
             [
                 incast(1, "256KiB", 12, ["a/p0", "b/p0"], rate="30Mbps"),
@@ -274,7 +274,7 @@ ROCEV2 = (
         "RoCEv2",
         "10",
         "failover",
-        "fabric.yaml",
+        "fabric.topology.yaml",
         scenario(
             [collective("all_to_all", "1MiB", 4, ALL)],
             QUIET,
@@ -289,7 +289,7 @@ ROCEV2 = (
         "RoCEv2",
         "11",
         "ACKs have priority",
-        "leaf.yaml",
+        "leaf.topology.yaml",
         scenario(
             [incast(3, "1MiB", 3, LEAF, "4to1"), incast(1, "1MiB", 3, ["b/p0", "a/p0"], "1to4")],
             QUIET,
@@ -346,13 +346,18 @@ def sequence(marks: Job) -> Job:
 
 CCL = (
     Case(
-        "CCL", "1", "ring all-reduce", "leaf.yaml", scenario([RING], DCQCN), (*DELIVERED, MEASURED, FULL_RATE)
+        "CCL",
+        "1",
+        "ring all-reduce",
+        "leaf.topology.yaml",
+        scenario([RING], DCQCN),
+        (*DELIVERED, MEASURED, FULL_RATE),
     ),
     Case(
         "CCL",
         "2",
         "halving-doubling all-reduce",
-        "leaf.yaml",
+        "leaf.topology.yaml",
         scenario([HALVING], DCQCN),
         (*DELIVERED, MEASURED),
     ),
@@ -360,7 +365,7 @@ CCL = (
         "CCL",
         "3",
         "all-to-all M to M",
-        "leaf.yaml",
+        "leaf.topology.yaml",
         scenario([SHUFFLE], DCQCN),
         (*DELIVERED, MEASURED, FULL_RATE),
     ),
@@ -368,7 +373,7 @@ CCL = (
         "CCL",
         "4",
         "all-to-all 6 to 2",
-        "leaf.yaml",
+        "leaf.topology.yaml",
         scenario(
             [
                 incast(3, "2MiB", 3, ["a/p0", *ALL[2:5]], "to0"),
@@ -379,22 +384,34 @@ CCL = (
         (*DELIVERED, MARKED, NOTIFIED),
     ),
     Case(
-        "CCL", "5", "ring all-reduce with background", "leaf.yaml", both(RING, SIDE), (*DELIVERED, SLOWED_15)
+        "CCL",
+        "5",
+        "ring all-reduce with background",
+        "leaf.topology.yaml",
+        both(RING, SIDE),
+        (*DELIVERED, SLOWED_15),
     ),
     Case(
         "CCL",
         "6",
         "halving-doubling with background",
-        "leaf.yaml",
+        "leaf.topology.yaml",
         both(HALVING, SIDE),
         (*DELIVERED, SLOWED_15),
     ),
-    Case("CCL", "7", "all-to-all with background", "leaf.yaml", both(SHUFFLE, SIDE), (*DELIVERED, SLOWED_15)),
+    Case(
+        "CCL",
+        "7",
+        "all-to-all with background",
+        "leaf.topology.yaml",
+        both(SHUFFLE, SIDE),
+        (*DELIVERED, SLOWED_15),
+    ),
     Case(
         "CCL",
         "8",
         "two all-reduces at once",
-        "spray.yaml",
+        "spray.topology.yaml",
         scenario(
             [all_reduce("ring", EDGES, "first"), all_reduce("ring", MIDDLES, "second")], SPRAYED, rounds=1
         ),
@@ -404,16 +421,18 @@ CCL = (
         "CCL",
         "9",
         "all-reduce and all-to-all at once",
-        "spray.yaml",
+        "spray.topology.yaml",
         scenario([all_reduce("ring", EDGES), all_to_all(MIDDLES)], SPRAYED, rounds=1),
         (*DELIVERED, SLOWED_20, SPINES),
     ),
-    Case("CCL", "10", "all-to-all then all-reduce", "leaf.yaml", sequence(QUIET), (*DELIVERED, STEADY)),
+    Case(
+        "CCL", "10", "all-to-all then all-reduce", "leaf.topology.yaml", sequence(QUIET), (*DELIVERED, STEADY)
+    ),
     Case(
         "CCL",
         "11",
         "the same over spines",
-        "spray.yaml",
+        "spray.topology.yaml",
         sequence(QUIET | {"out_of_order": "accept"}),
         (*DELIVERED, STEADY),
     ),

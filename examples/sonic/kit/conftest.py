@@ -24,7 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--change",
         type=Path,
-        help="file of differences from leaf.yaml, fabric.yaml and spray.yaml (README.md)",
+        help="file of differences from the topologies of the kit (README.md)",
     )
 
 
