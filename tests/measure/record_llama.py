@@ -46,7 +46,8 @@ def run(options: argparse.Namespace) -> Iterator[Values]:
         directory.mkdir(parents=True, exist_ok=True)
         job = directory / "job"
         (directory / "scenario.yaml").write_text(
-            f"workload: {{trace: {job}}}\nmapping: {{placement: blocked}}\n"
+            f"workload: {{trace: {job}}}\n"
+            f"mapping: {{placement: blocked, ranks_per_host: {_RANKS_PER_HOST}, nics_per_host: {_RANKS_PER_HOST}}}\n"
         )
         (directory / "topology.yaml").write_text(_topology(options.ranks // _RANKS_PER_HOST))
         (directory / "rig.yaml").write_text(_rig(options.ranks // _RANKS_PER_HOST))

@@ -35,7 +35,7 @@ _KINDS: Final = (
     ),
     (PACKAGES, Kind.PROGRAM),
     (re.compile(r"^no interop machine: no kernel to boot\b"), Kind.FETCHED),
-    (re.compile(r"^PyTorch is not installed"), Kind.TORCH),
+    (re.compile(r"^(PyTorch is not installed|ETLOOP_TORCHTITAN names no directory)"), Kind.TORCH),
     (re.compile(r"^the snappi package is not installed"), Kind.SNAPPI),
     (re.compile(r"^CloudAI is not installed"), Kind.CLOUDAI),
     (re.compile(r"\broot\b"), Kind.RIGHTS),
