@@ -45,8 +45,9 @@ def with_checks(case: Case) -> dict[str, Any]:
 def format_verdicts(case: Case, results: Sequence[Any]) -> tuple[list[str], list[str]]:
     """Return a line for each check, and a line for each failure with the setting to look at.
 
-    `results`: the checks of `run.summary.verdict`.
+    `results`: the checks of `run.summary.verdict`; a device's profile may add its own.
     """
+    results = [result for result in results if result.where.startswith("scenario")]
     lines = [f"{case.plan} test case {case.number}: {case.title}"]
     failures = []
     for number, (check, result) in enumerate(zip(case.checks, results, strict=True), 1):
