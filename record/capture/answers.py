@@ -57,10 +57,10 @@ class AssumedFloat(float):
         return float, (float.__add__(self, 0.0),)
 
 
-def _carry(name: str) -> Any:
-    original = getattr(float, name)
+def _carry(number: type, name: str) -> Any:
+    original = getattr(number, name)
 
-    def compute(self: AssumedFloat, *operands: Any) -> Any:
+    def compute(self: Any, *operands: Any) -> Any:
         value = original(self, *operands)
         return value if value is NotImplemented else self._keep(value)
 
@@ -71,7 +71,7 @@ for _name in (
     "__add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __floordiv__ __rfloordiv__ __mod__ __rmod__"
     " __pow__ __rpow__ __neg__ __pos__ __abs__"
 ).split():
-    setattr(AssumedFloat, _name, _carry(_name))
+    setattr(AssumedFloat, _name, _carry(float, _name))
 
 
 class AssumedSeed(int):
@@ -110,21 +110,11 @@ class AssumedSeed(int):
         return int, (int.__index__(self),)
 
 
-def _carry_seed(name: str) -> Any:
-    original = getattr(int, name)
-
-    def compute(self: AssumedSeed, *operands: Any) -> Any:
-        value = original(self, *operands)
-        return value if value is NotImplemented else self._keep(value)
-
-    return compute
-
-
 for _name in (
     "__add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __floordiv__ __rfloordiv__ __rmod__"
     " __or__ __ror__ __xor__ __rxor__ __lshift__ __rshift__ __neg__ __pos__ __abs__ __invert__"
 ).split():
-    setattr(AssumedSeed, _name, _carry_seed(_name))
+    setattr(AssumedSeed, _name, _carry(int, _name))
 
 
 class Answers:

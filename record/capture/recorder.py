@@ -238,13 +238,19 @@ class Record:
         on_device = self._on_device(tensors)
         if moves_nothing(func):
             return
+        self._operators[bool(on_device)] += 1
         reads, written = accesses(func, args, kwargs, out)
         flops = costs.flops_of(func, args, kwargs, out)
         if flops is None:
             self._missing[str(func)] += 1
-        signature = costs.signature(func, args, kwargs)
-        moved_bytes = costs.bytes_of(func, reads, written)
-        self._write_compute(signature, flops or 0, moved_bytes, args, kwargs, reads, written)
+        self._write_compute(
+            costs.signature(func, args, kwargs),
+            flops or 0,
+            costs.bytes_of(func, reads, written),
+            costs.type_of((args, kwargs)),
+            tensors,
+            (reads, written),
+        )
         if len(on_device) < len(tensors) and _copies_to_host(func, args, kwargs, out):
             self.events.write(kind="host", reads=self.storages.numbers(written), stream=self.stream())
 
@@ -253,10 +259,15 @@ class Record:
     ) -> None:
         """Record attention with a score function of the script: one kernel that reads its inputs once."""
         self.note("flex_attention takes the FLOPs of all scores: which blocks its mask leaves out is data")
-        flops = higher_order.attention_flops(func, args)
-        moved_bytes = costs.bytes_in((args, kwargs, out))
+        tensors = tensors_in((args, kwargs, out))
+        self._operators[bool(self._on_device(tensors))] += 1
         self._write_compute(
-            costs.signature(func, args, kwargs), flops, moved_bytes, args, kwargs, (args, kwargs), out
+            costs.signature(func, args, kwargs),
+            higher_order.attention_flops(func, args),
+            costs.bytes_in((args, kwargs, out)),
+            costs.type_of((args, kwargs)),
+            tensors,
+            ((args, kwargs), out),
         )
 
     def _on_device(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -274,22 +285,20 @@ class Record:
         signature: str,
         flops: int,
         moved_bytes: int,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        reads: object,
-        written: object,
+        dtype: str,
+        tensors: list[torch.Tensor],
+        accessed: tuple[object, object],
     ) -> None:
-        tensors = tensors_in((args, kwargs, written))
-        self._operators[bool(self._on_device(tensors))] += 1
+        """Write a kernel; `accessed` are the values that it reads and writes."""
         text = self.events.text_number
         self.events.write(
             kind="compute",
             operator=text(signature),
             flops=flops,
             bytes=moved_bytes,
-            dtype=costs.type_of((args, kwargs)),
-            reads=self.storages.numbers(reads),
-            writes=self.storages.numbers(written),
+            dtype=dtype,
+            reads=self.storages.numbers(accessed[0]),
+            writes=self.storages.numbers(accessed[1]),
             stream=self._stream_of(tensors),
             module=text(self.module()),
         )

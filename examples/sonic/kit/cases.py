@@ -1,6 +1,7 @@
 """The cases of sonic-mgmt's plans for RoCEv2 (#21514, #23240, #25347, #27040, #27207) and collectives (#27315). Pure.
 
-Sizes and times are those of links of 100 Mb/s, on which a switch of software keeps up; limits are the plans'.
+Sizes and times are those of links of 100 Mb/s, on which a switch of software keeps up; limits are the plans' where they
+state one.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ MARKED = Check("sum(switches[cos == 3].queue_ecn_marked_packets) > 0", "ECN-CE i
 NOTIFIED = Check("sum(flows.np_cnp_sent) > 0", "receivers send CNPs", WRED)
 FEW_PAUSES = Check("sum(switches.pfc_tx) <= 100", "few or no PFC", WRED)
 QUEUED = Check(
-    "sum(switches[cos == 3].queue_packets) >= 0.98 * tx_packets", "DSCP 3 travels in queue 3", MAPS
+    "sum(switches[cos == 3].queue_packets) >= 0.98 * (tx_packets - lost_packets)",
+    "DSCP 3 travels in queue 3",
+    MAPS,
 )
 
 
@@ -268,6 +271,7 @@ ROCEV2 = (
         ),
         (
             *DELIVERED,
+            Check(f"{OUT.format(0)} > 0B", "the overloaded port counts queue 0", MAPS),
             Check(f"{OUT.format(0)} <= 1.05 * {OUT.format(1)}", "queue 0 gets its share", WEIGHT),
             Check(f"{OUT.format(1)} <= 1.05 * {OUT.format(0)}", "queue 1 gets its share", WEIGHT),
         ),
@@ -320,7 +324,6 @@ def all_to_all(ports: list[str], name: str = "all-to-all", count: int = 3) -> Jo
 
 SIDE = incast(1, "64KiB", 60, ["h/p0", "a/p0"], "point-to-point", rate="10Mbps")
 RING, HALVING, SHUFFLE = all_reduce("ring", ALL), all_reduce("halving_doubling", ALL), all_to_all(ALL)
-MEASURED = Check("max(collectives.time_ns) > 0s", "completion times and bus bandwidth are reported", SPEED)
 FULL_RATE = Check("min(kinds.busbw_bytes_per_s) >= 60Mbps", "collectives use the rate of the ports", SPEED)
 SLOWED_15 = Check(
     "interference_max <= 1.15",
@@ -353,7 +356,7 @@ CCL = (
         "ring all-reduce",
         "leaf.topology.yaml",
         scenario([RING], LARGE),
-        (*DELIVERED, MEASURED, FULL_RATE),
+        (*DELIVERED, FULL_RATE),
     ),
     Case(
         "CCL",
@@ -361,7 +364,7 @@ CCL = (
         "halving-doubling all-reduce",
         "leaf.topology.yaml",
         scenario([HALVING], LARGE),
-        (*DELIVERED, MEASURED),
+        (*DELIVERED, FULL_RATE),
     ),
     Case(
         "CCL",
@@ -369,7 +372,7 @@ CCL = (
         "all-to-all M to M",
         "leaf.topology.yaml",
         scenario([SHUFFLE], LARGE),
-        (*DELIVERED, MEASURED, FULL_RATE),
+        (*DELIVERED, FULL_RATE),
     ),
     Case(
         "CCL",
