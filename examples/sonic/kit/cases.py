@@ -260,7 +260,7 @@ ROCEV2 = (
         "leaf.topology.yaml",
         scenario(
             [
-                incast(1, "256KiB", 12, ["a/p0", "b/p0"], rate="30Mbps"),
+                incast(1, "256KiB", 72, ["a/p0", "b/p0"], rate="30Mbps"),
                 incast(1, "1KiB", 1, ["c/p0", "d/p0"], "places-ranks"),
             ],
             DCQCN,
