@@ -282,7 +282,7 @@ ROCEV2 = (
         "failover",
         "fabric.topology.yaml",
         scenario(
-            [collective("all_to_all", "1MiB", 4, ALL)],
+            [collective("all_to_all", "1MiB", 16, ALL)],
             QUIET,
             timeline=[{"at": "300ms", "link": "leaf0/4", "state": "down"}],
         ),
