@@ -125,7 +125,7 @@ void a_higher_class_goes_first() {
 void short_messages_do_not_wait_for_kept_turns() {
   for (const bool keeps : {false, true}) {
     Arbiter arbiter({0, false});
-    if (keeps) arbiter.transmission.set_answer_patience(1'000'000);
+    if (keeps) arbiter.transmission.set_answer_patience(4'000'000, 1'000'000);
     std::vector<uint32_t> flows = arbiter.flows(40, 1);
     CHECK_EQ(flows[keeps ? 0 : 1], 1u);
     CHECK_EQ(flows.size(), 41u);
@@ -302,7 +302,7 @@ struct Passer : test::CoreParts {
   explicit Passer(Nanos patience_ns = 1'000'000, uint32_t window_packets = 8) : CoreParts(windowed(window_packets), 0) {
     open();
     records.open(0, 0, 0, true);
-    transmission.set_answer_patience(patience_ns);
+    transmission.set_answer_patience(4 * patience_ns, patience_ns);
   }
   // 0: queue pairs share what a peer offers.
   static EnginePlan windowed(uint32_t window_packets) {
@@ -312,16 +312,21 @@ struct Passer : test::CoreParts {
   }
   // The receiving queue pairs, by their ordinal.
   uint32_t in(uint32_t ordinal) const { return connections[test::kIn].recv_qps[ordinal]; }
-  void hear_data(uint32_t ordinal, uint32_t psn = 0) {
+  void hear_data(uint32_t ordinal, uint32_t psn = 0) { hear(in(ordinal), connections[test::kIn].data_rkey, psn); }
+  void hear_grant(uint32_t psn) {
+    const uint32_t index = connections[test::kOut].send_qps[0];
+    hear(index, (queue_pairs[index].local_qpn() << 8) | 0xF1, psn);
+  }
+  void hear(uint32_t index, uint32_t rkey, uint32_t psn) {
     wire::Packet packet;
     packet.opcode = wire::Opcode::write_only;
     packet.ack_req = true;
     packet.psn = psn;
-    packet.rkey = connections[test::kIn].data_rkey;
+    packet.rkey = rkey;
     packet.dma_bytes = packet.payload_bytes = 64;
     Delivered delivered;
-    CHECK(queue_pairs[in(ordinal)].on_request(packet, delivered));
-    transmission.queue_acknowledgement(in(ordinal), clock.now_ns);
+    CHECK(queue_pairs[index].on_request(packet, delivered));
+    transmission.queue_acknowledgement(index, clock.now_ns);
   }
   void grant(uint32_t ordinal) {
     WorkRequest request;
@@ -420,6 +425,23 @@ void a_message_is_not_cut_by_those_of_others_where_calls_cost() {
   CHECK_EQ(passer.port.sent[2].flow, passer.port.sent[3].flow);
 }
 
+// Nobody waits for them; the last one answers for all, and half a window is answered at once.
+void acknowledgements_of_grants_are_held_for_their_patience() {
+  Passer passer;
+  const Nanos begin_ns = passer.clock.now_ns;
+  passer.hear_grant(0);
+  passer.hear_grant(1);
+  CHECK_EQ(passer.transmission.answers_due_ns(), begin_ns + 4'000'000);
+  passer.clock.now_ns += 3'999'999;
+  CHECK(passer.turn().empty());
+  passer.clock.now_ns += 1;
+  CHECK(passer.turn() == Opcodes{Opcode::acknowledge});
+  CHECK_EQ(passer.port.sent[0].head.psn, 1u);
+  CHECK_EQ(passer.transmission.answers_due_ns(), kNever);
+  for (uint32_t psn = 2; psn < 6; ++psn) passer.hear_grant(psn);
+  CHECK(passer.turn() == Opcodes{Opcode::acknowledge});
+}
+
 void where_answers_cost_no_calls_they_go_at_once() {
   Passer passer(0);
   passer.hear_data(0);
@@ -451,6 +473,7 @@ int main() {
   a_short_message_leaves_whole_before_answers_and_a_long_one_does_not();
   what_is_followed_at_once_may_wait_for_it();
   a_message_is_not_cut_by_those_of_others_where_calls_cost();
+  acknowledgements_of_grants_are_held_for_their_patience();
   where_answers_cost_no_calls_they_go_at_once();
   return test::failures();
 }

@@ -37,15 +37,16 @@ void Transmission::load() {
   for (TransmitRing& ring : data_rings()) ring.resize(queue_pairs_.size());
   grant_ring_.resize(queue_pairs_.size());
   acknowledgements_.reserve(queue_pairs_.size());
-  held_acknowledgements_.reserve(queue_pairs_.size());
+  for (HeldAcknowledgements* held : {&held_of_grants_, &held_of_data_}) held->queue_pairs.reserve(queue_pairs_.size());
   const uint32_t window = plan_.transport.window_packets;
   most_held_messages_ = std::max(1U, std::min(kMostHeldMessages, window == 0 ? kMostHeldMessages : window / 2));
 }
 
 // Hold acknowledgements of data only if nothing depends on their timing: congestion control, series of round trips, or early
 // retransmission.
-void Transmission::set_answer_patience(Nanos patience_ns) {
-  answer_patience_ns_ = patience_ns;
+void Transmission::set_answer_patience(Nanos grants_ns, Nanos data_ns) {
+  held_of_grants_.patience_ns = grants_ns;
+  held_of_data_.patience_ns = data_ns;
   if (answers_cost_calls()) pools_.keep_turns();
   order_.short_first = answers_cost_calls() && order_.burst_packets == 0 && !order_.by_class;
   const etloop_cc_algorithm* algorithm = plan_.congestion.algorithm;
@@ -88,20 +89,16 @@ void Transmission::hold_acknowledgement_of(Qp& qp, uint32_t index, Nanos now) {
   ++qp.held_messages;
   if (qp.ack_held) return;
   qp.ack_held = true;
-  if (held_acknowledgements_.empty()) held_since_ns_ = now;
-  held_acknowledgements_.push_back(index);
+  HeldAcknowledgements& held = queue_pairs_.place(index).sends_data ? held_of_grants_ : held_of_data_;
+  if (held.queue_pairs.empty()) held.since_ns = now;
+  held.queue_pairs.push_back(index);
 }
 
 void Transmission::release_held(int32_t connection, Nanos now) {
-  for (const uint32_t index : held_acknowledgements_) {
-    const QpPlace& place = queue_pairs_.place(index);
-    const bool receives = place.connection == connection && !place.sends_data;
+  for (const uint32_t index : held_of_data_.queue_pairs) {
+    const bool receives = queue_pairs_.place(index).connection == connection;
     if (receives && queue_pairs_[index].answer_due()) queue_acknowledgement(index, now);
   }
-}
-
-bool Transmission::held_acknowledgements_due(Clock& clock) const {
-  return !held_acknowledgements_.empty() && clock.now() - held_since_ns_ >= answer_patience_ns_;
 }
 
 // Cut a run to the room in its queue pair's pool; 0: the queue pair waits for others to the same address. Retransmissions replace
@@ -277,14 +274,21 @@ bool Transmission::transmit_acknowledgements(TxPort& port) {
 }
 
 // Same for held acknowledgements. Some are no longer due: a later acknowledgement covered them.
-bool Transmission::transmit_held_acknowledgements(TxPort& port) {
-  while (!held_acknowledgements_.empty()) {
-    const uint32_t index = held_acknowledgements_.back();
+bool Transmission::transmit_held(HeldAcknowledgements& held, TxPort& port) {
+  while (!held.queue_pairs.empty()) {
+    const uint32_t index = held.queue_pairs.back();
     if (const TxResult result = transmit_answers_of(index, port); result != TxResult::sent) return result == TxResult::held;
     queue_pairs_[index].ack_held = false;
-    held_acknowledgements_.pop_back();
+    held.queue_pairs.pop_back();
   }
   return true;
+}
+
+bool Transmission::transmit_held_due(TxPort& port, Clock& clock) {
+  if (answers_due_ns() == kNever) return true;
+  const Nanos now = clock.now();
+  if (held_of_data_.due_ns() <= now && !transmit_held(held_of_data_, port)) return false;
+  return held_of_grants_.due_ns() > now || transmit_held(held_of_grants_, port);
 }
 
 bool Transmission::transmit_notifications(TxPort& port) {
@@ -310,7 +314,7 @@ bool Transmission::transmit_probes(TxPort& port, Clock& clock) {
 }
 
 bool Transmission::any_answers() const {
-  return grants_waiting_ > 0 || !acknowledgements_.empty() || !held_acknowledgements_.empty() || !notifications_.empty() ||
+  return grants_waiting_ > 0 || !acknowledgements_.empty() || answers_due_ns() != kNever || !notifications_.empty() ||
          probing_.replies_due() || probing_.under_way();
 }
 
@@ -335,7 +339,7 @@ bool Transmission::transmit_all_answers(TxPort& port, Clock& clock) {
   if (!transmit_notifications(port)) return false;
   if (answers_cost_calls() && !transmit_grants(port, clock)) return false;
   if (!transmit_acknowledgements(port)) return false;
-  if (held_acknowledgements_due(clock) && !transmit_held_acknowledgements(port)) return false;
+  if (!transmit_held_due(port, clock)) return false;
   return transmit_probes(port, clock) && transmit_grants(port, clock);
 }
 

@@ -2,6 +2,7 @@
 // sent between them. Notifies queue pairs and congestion control of what was sent.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <span>
@@ -51,18 +52,16 @@ class Transmission {
   // Set the fault injector that every departure passes first; nullptr: none.
   void set_faults(FaultInjector* faults) { faults_ = faults; }
   // For ports where an answer costs a system call: hold acknowledgements of grants, and of messages that are followed by more of
-  // their op, for up to this time, so that one covers several; and let queue pairs keep their turns, so that fewer are needed. 0:
-  // answers leave at once.
-  void set_answer_patience(Nanos patience_ns);
+  // their op, for up to these times, so that one covers several; and let queue pairs keep their turns, so that fewer are needed.
+  // 0: answers leave at once.
+  void set_answer_patience(Nanos grants_ns, Nanos data_ns);
 
   // Stop sending data and grants; keep answering peers.
   void end_data();
   bool data_ended() const { return data_ended_; }
 
   // Time at which held acknowledgements must leave; kNever: none is held.
-  Nanos answers_due_ns() const {
-    return held_acknowledgements_.empty() ? kNever : held_since_ns_ + answer_patience_ns_;
-  }
+  Nanos answers_due_ns() const { return std::min(held_of_grants_.due_ns(), held_of_data_.due_ns()); }
 
   // Post a request to a queue pair.
   void post(uint32_t index, const WorkRequest& request) {
@@ -155,11 +154,21 @@ class Transmission {
   bool transmit_all(TxPort& port, Clock& clock, size_t budget);
   void begin_turn(Clock& clock);
   void note_begun(const QpPlace& place, const WorkRequest& begun, Nanos now, Nanos leaves_ns);
+  // Queue pairs whose acknowledgement is held, for `patience_ns` after the first.
+  struct HeldAcknowledgements {
+    std::vector<uint32_t> queue_pairs;
+    Nanos since_ns = 0;
+    Nanos patience_ns = 0;
+
+    Nanos due_ns() const { return queue_pairs.empty() ? kNever : since_ns + patience_ns; }
+  };
+
   bool any_answers() const;
   bool transmit_all_answers(TxPort& port, Clock& clock);
-  bool answers_cost_calls() const { return answer_patience_ns_ > 0; }
+  bool answers_cost_calls() const { return held_of_grants_.patience_ns > 0; }
   bool transmit_acknowledgements(TxPort& port);
-  bool transmit_held_acknowledgements(TxPort& port);
+  bool transmit_held(HeldAcknowledgements& held, TxPort& port);
+  bool transmit_held_due(TxPort& port, Clock& clock);
   TxResult transmit_answers_of(uint32_t index, TxPort& port);
   void hold_acknowledgement_of(Qp& qp, uint32_t index, Nanos now);
   bool transmit_grants(TxPort& port, Clock& clock);
@@ -173,7 +182,6 @@ class Transmission {
   void keep_held(TransmitRing& ring);
   uint32_t room_for(uint32_t index, const PacketRun& run);
   void wake_windows(uint32_t index);
-  bool held_acknowledgements_due(Clock& clock) const;
 
   const EnginePlan& plan_;
   const Connections& connections_;
@@ -193,12 +201,11 @@ class Transmission {
   uint32_t grants_waiting_ = 0;  // in `grant_ring_`
   Nanos sent_until_ns_ = 0;    // when the last send call returned, or the turn began
   uint64_t data_packets_ = 0;  // data packets sent so far
-  Nanos answer_patience_ns_ = 0;
   Order order_;
   std::vector<uint32_t> acknowledgements_;
-  std::vector<uint32_t> held_acknowledgements_;  // queue pairs with held acknowledgements
+  HeldAcknowledgements held_of_grants_;
+  HeldAcknowledgements held_of_data_;
   std::vector<uint32_t> notifications_;
-  Nanos held_since_ns_ = 0;  // of the first held acknowledgement
   uint32_t most_held_messages_ = 0;  // most messages held per queue pair
   TransmitRing grant_ring_;          // receiving ends: clear-to-send writes
   // Sending ends, in the order of service: those whose next message is short, where others keep long turns; then the others, or,
