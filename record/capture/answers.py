@@ -1,15 +1,17 @@
 """Values that a script reads on the host although no data was computed: what is known, what was declared, what is assumed.
 
 Known are results of other ranks' declared counts, and that numbers are finite: a script asks whether a loss is NaN.
-A float is assumed to be 1, and must not become an integer, which could be a shape.
+Floats and integers are assumed to be 1. Neither may become a shape: an assumed float must not become an integer, and of an assumed
+integer only floats and text may be made.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
@@ -31,14 +33,16 @@ _NEGATED = frozenset(("logical_not", "bitwise_not"))
 class AssumedFloat(float):
     """A float that represents data: what is computed from it does, too, and none of it may become an integer."""
 
-    place = ""
+    place: str
+
+    def __new__(cls, value: float, place: str) -> Self:
+        """`place` is the script line that read the value."""
+        made = super().__new__(cls, value)
+        made.place = place
+        return made
 
     def _keep(self, value: Any) -> Any:
-        if not isinstance(value, float):
-            return value
-        made = AssumedFloat(value)
-        made.place = self.place
-        return made
+        return AssumedFloat(value, self.place) if isinstance(value, float) else value
 
     def _refuse(self, *_: object) -> Any:
         raise Refusal(
@@ -55,6 +59,81 @@ class AssumedFloat(float):
     def __reduce__(self) -> Any:
         """Pickle as a float."""
         return float, (float.__add__(self, 0.0),)
+
+
+class AssumedInteger:
+    """An integer that represents data: only floats and text may be made of it, such as the share of right predictions."""
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+
+    def __float__(self) -> float:
+        """Return it as an assumed float."""
+        return AssumedFloat(1.0, self.place)
+
+    def __truediv__(self, other: Any) -> Any:
+        """Divide it, which gives an assumed float."""
+        return self.__float__() / float(other)
+
+    def __format__(self, form: str) -> str:
+        """Return the text of the integer 1."""
+        return format(1, form)
+
+    def __repr__(self) -> str:
+        return "1"
+
+    def __reduce__(self) -> Any:
+        """Pickle as the integer 1."""
+        return int, (1,)
+
+    def _sum(self, other: Any) -> Any:
+        if isinstance(other, float):
+            return self.__float__() + other
+        return self if isinstance(other, (int, AssumedInteger)) else NotImplemented
+
+    def _product(self, other: Any) -> Any:
+        if isinstance(other, float):
+            return self.__float__() * other
+        return self if isinstance(other, (int, AssumedInteger)) else NotImplemented
+
+    def _refuse(self, *_: object) -> Any:
+        raise Refusal(
+            f"the script uses the integer of a tensor that {self.place} reads on the host, and its value is not declared",
+            f"declare the expert counts with --tokens, the value with --item {self.place}=VALUE, or answer it in --hook FILE",
+        )
+
+    __add__ = __radd__ = _sum
+    __mul__ = __rmul__ = _product
+    __int__ = __index__ = __bool__ = __hash__ = __trunc__ = __floor__ = __ceil__ = __round__ = _refuse
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
+    __sub__ = __rsub__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __rtruediv__ = __pow__ = (
+        __neg__
+    ) = _refuse
+
+
+def _without_assumed(data: Any) -> tuple[Any, bool]:
+    """Return what a tensor may be made of, integers for assumed ones, and whether some of it was assumed."""
+    if isinstance(data, AssumedInteger):
+        return 1, True
+    if isinstance(data, (list, tuple)):
+        parts = [_without_assumed(part) for part in data]
+        return [part for part, _ in parts], any(assumed for _, assumed in parts)
+    return data, isinstance(data, (AssumedFloat, AssumedSeed))
+
+
+def _forget_assumed(make: Any) -> Any:
+    """Wrap a function that makes tensors of Python numbers: of assumed numbers it makes tensors without known values."""
+
+    @functools.wraps(make)
+    def make_tensor(data: Any, *args: Any, **kwargs: Any) -> Any:
+        numbers, assumed = _without_assumed(data)
+        if not assumed:
+            return make(data, *args, **kwargs)
+        made = make(numbers, *args, **kwargs)
+        made.constant = None
+        return made
+
+    return make_tensor
 
 
 def _carry(number: type, name: str) -> Any:
@@ -77,7 +156,13 @@ for _name in (
 class AssumedSeed(int):
     """A random seed: what is computed from it is one too, and none may become small enough for a shape."""
 
-    place = ""
+    place: str
+
+    def __new__(cls, value: int, place: str) -> Self:
+        """`place` is the script line that read the value."""
+        made = super().__new__(cls, value)
+        made.place = place
+        return made
 
     def _keep(self, value: Any) -> Any:
         if not isinstance(value, int) or isinstance(value, bool):
@@ -87,9 +172,7 @@ class AssumedSeed(int):
                 f"a small integer is made of the random seed that {self.place} reads on the host, and could become a shape",
                 f"declare the value: --item {self.place}=VALUE, or answer it in --hook FILE",
             )
-        made = AssumedSeed(value)
-        made.place = self.place
-        return made
+        return AssumedSeed(value, self.place)
 
     def __mod__(self, divisor: Any) -> Any:
         """Return the largest remainder: what a script computes from a seed is as large as the range that it may lie in."""
@@ -125,25 +208,27 @@ class Answers:
         self.hooks: Any = None
         self._places, self._items = places, items
         self._counts: Counter[tuple[str, str]] = Counter()
-        self._assumed_at = ""
-        """Script line of the latest value, if it is an assumed float or a random seed."""
+        self._assumed: AssumedInteger | AssumedFloat | AssumedSeed | None = None
+        """The latest value, if it is assumed or a random seed."""
+        self._is_item = False
+        """Whether `Tensor.item` runs, whose result remembers that it is assumed."""
         self._true_reads = ("", 0)
         """Script line of the latest truth value that was assumed, and how often in a row."""
 
     def install(self) -> None:
-        """Replace how tensors become Python numbers: an assumed float stays known as one."""
+        """Replace how tensors become Python numbers, and are made of them: an assumed number stays known as one."""
         original = torch.Tensor.item
 
         def item(tensor: torch.Tensor) -> Any:
-            self._assumed_at = ""
-            value = original(tensor)
-            if not self._assumed_at:
-                return value
-            assumed = AssumedFloat(value) if isinstance(value, float) else AssumedSeed(value)
-            assumed.place = self._assumed_at
-            return assumed
+            self._assumed, self._is_item = None, True
+            try:
+                value = original(tensor)
+            finally:
+                self._is_item = False
+            return value if self._assumed is None else self._assumed
 
         torch.Tensor.item = item
+        torch.tensor, torch.as_tensor = _forget_assumed(torch.tensor), _forget_assumed(torch.as_tensor)
         torch.Tensor.__int__ = lambda tensor: int(tensor.item())
 
     def __iter__(self) -> Iterator[tuple[str, str, int]]:
@@ -154,7 +239,7 @@ class Answers:
     def value_of(self, tensor: torch.Tensor) -> Any:
         """Return what a read of one element gets."""
         place = self._places.current()
-        self._assumed_at = ""
+        self._assumed = None
         constant = getattr(tensor, "constant", None)
         if constant is not None:
             with unset_fake_temporarily():
@@ -174,7 +259,7 @@ class Answers:
             return truth
         if tensor.dtype.is_floating_point:
             self._counts[place, "1.0"] += 1
-            self._assumed_at = place
+            self._assumed = AssumedFloat(1.0, place)
             return 1.0
         if tensor.dtype == torch.bool:
             self._counts[place, "True"] += 1
@@ -183,8 +268,12 @@ class Answers:
         seed = seed_of(tensor)
         if seed is not None:
             self._counts[place, f"{seed}, a random seed"] += 1
-            self._assumed_at = place
+            self._assumed = AssumedSeed(seed, place)
             return seed
+        if self._is_item:
+            self._counts[place, "1, of which only floats and text may be made"] += 1
+            self._assumed = AssumedInteger(place)
+            return 1
         raise Refusal(
             "the script reads an integer of a tensor on the host, and its value is not declared",
             f"declare the expert counts with --tokens, the value with --item {place}=VALUE, or answer it in --hook FILE",

@@ -17,6 +17,10 @@ _REMEDIES: Final = (
         ("DataDependentOutput", "DynamicOutputShape", "data-dependent"),
         "use operators with fixed shapes, declare counts with --tokens, or answer the operator in --hook FILE",
     ),
+    (
+        ("AssumedInteger",),
+        "an integer that was read of a tensor has no data: declare it with --item FILE:LINE=VALUE, counts with --tokens, or use --hook",
+    ),
     ((".numpy()", "numpy() is not supported"), "keep values in tensors, or replace the call in --hook FILE"),
     (
         ("pickle", "Pickling"),

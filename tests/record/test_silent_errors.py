@@ -125,7 +125,15 @@ def test_eager_mode_and_missing_formulas_are_named(silent: RecordedRank) -> None
         "n = round(0.5 * torch.randn(()).item())",
         "n = int(torch.randn(()))",
         "n = range(torch.randint(0, 9, ()))",
-        "n = torch.arange(3).sum().item()",
+        "n = torch.zeros(torch.arange(3).sum().item())",
+        "n = torch.randn(8)[: torch.arange(3).sum().item() + 1]",
+        "n = torch.randn(8).view(-1, torch.arange(3).sum().item())",
+        "n = 1 if torch.arange(3).sum().item() > 2 else 0",
+        "n = [0] * torch.arange(3).sum().item()",
+        "n = int(sum([torch.arange(3).sum().item(), 0]) / 2)",
+        "n = torch.zeros(torch.tensor([torch.arange(3).sum().item(), 3])[0].item())",
+        "n = int(torch.tensor(torch.randn(()).item()).item())",
+        "n = torch.zeros(torch.arange(3).tolist())",
     ],
 )
 def test_an_integer_that_is_data_is_refused(
@@ -135,6 +143,21 @@ def test_an_integer_that_is_data_is_refused(
     error = capsys.readouterr().err
     assert "train.py:6" in error
     assert "--item" in error
+
+
+def test_a_share_of_right_predictions_is_answered(tmp_path: Path) -> None:
+    lines = """
+right = (torch.randn(8, 10).argmax(1) == torch.randint(0, 10, (8,))).sum()
+distributed.all_reduce(right)
+total = 0
+total += right.item()
+share = 100.0 * total / (8 * ranks)
+print(f"{share:.1f} % of {total}")
+both = torch.tensor([total, 8])
+distributed.all_reduce(both)
+print(both[0].item() / both[1].item())
+"""
+    assert record(tmp_path, HEAD + lines, 1, "--cpu") == 0
 
 
 def test_a_loop_that_waits_for_data_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
