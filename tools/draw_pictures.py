@@ -252,7 +252,6 @@ def picture_of_rack(place: Path) -> bytes:
     """Return the page of a rack after three jobs, two of which are in the queue or run."""
     laptop = place / "laptop"
     shutil.copytree(ROOT / "examples/laptop", laptop)
-    shutil.copytree(ROOT / "examples/loopback", place / "loopback", dirs_exist_ok=True)
     shutil.copytree(place / "job", laptop / "traces/job")
     controller = ["etloop", "controller", "--config", "laptop/controller.yaml", "--embedded-broker"]
     scenario = (laptop / "scenario.yaml").read_text(encoding="utf-8")

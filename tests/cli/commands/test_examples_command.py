@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -67,3 +68,16 @@ def test_schemas_of_runs_and_of_messages_are_printed(capsys: pytest.CaptureFixtu
     for name in ("summary", "submit-request"):
         assert main(["schema", name]) == ExitCode.PASS
         assert json.loads(capsys.readouterr().out)["$schema"]
+
+
+def test_examples_need_no_file_of_another() -> None:
+    """Each is copied alone; controller, rig and topology files name others relative to themselves."""
+    named = re.compile(r"^\s*(?:rig|topology|users|trace|profile): (\S+\.ya?ml)", re.MULTILINE)
+    missing = [
+        f"{file.relative_to(ROOT)}: {name}"
+        for file in sorted((ROOT / "examples").rglob("*.yaml"))
+        for name in named.findall(file.read_text())
+        if not (file.parent / name).exists() or ".." in name
+    ]
+    assert missing == []
+    assert named.findall((ROOT / "examples/laptop/controller.yaml").read_text()) == ["rig.yaml"]
