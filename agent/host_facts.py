@@ -12,9 +12,11 @@ from etloop.agent.host_reading import read_capabilities
 from etloop.agent.preflight import HostFacts
 from etloop.contract.protocol.form_digest import MESSAGES, messages_digest
 from etloop.contract.protocol.messages import PROTOCOL_VERSION
+from etloop.runtime.version import UNKNOWN, installed_version
 from etloop.traffic.threads.loop_threads import REALTIME_PRIORITY
 
-_PACKAGES: Final = ("etloop", "numpy", "pyzmq", "msgpack")
+_PACKAGES: Final = ("numpy", "pyzmq", "msgpack")
+_NOT_INSTALLED: Final = "not installed as a package"
 
 
 def versions() -> dict[str, str]:
@@ -26,11 +28,13 @@ def versions() -> dict[str, str]:
         "kernel": platform.release(),
         "machine": platform.machine(),
     }
+    etloop = installed_version()
+    version_by_name["etloop"] = _NOT_INSTALLED if etloop == UNKNOWN else etloop
     for package in _PACKAGES:
         try:
             version_by_name[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
-            version_by_name[package] = "not installed as a package"
+            version_by_name[package] = _NOT_INSTALLED
     return version_by_name
 
 

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import argparse
+from typing import Final
+
+DISTRIBUTIONS: Final = ("etloop", "etloop-agent")
+"""ETLoop as a whole, and its part for a host with an agent alone."""
+UNKNOWN: Final = "unknown"
 
 
 def installed_version() -> str:
-    """Return the version in the installed package's metadata, "unknown" if the package is not installed."""
+    """Return the version in the installed package's metadata, `UNKNOWN` if the package is not installed."""
     # Here, because it takes longer to load than all else that a short command needs.
     from importlib.metadata import PackageNotFoundError, version
 
-    try:
-        return version("etloop")
-    except PackageNotFoundError:
-        return "unknown"
+    for distribution in DISTRIBUTIONS:
+        try:
+            return version(distribution)
+        except PackageNotFoundError:
+            continue
+    return UNKNOWN
 
 
 class PrintVersion(argparse.Action):

@@ -1,9 +1,10 @@
 """Make the files of a release: `python tools/make_release.py PYTHON...`, which `make release` calls for a clean commit.
 
 Writes build/release/etloop-VERSION: the source distribution, a wheel of it by each interpreter (that of 3.12 or later serves
-all later versions, by the stable ABI), bill of materials, documentation site, notes and SHA256SUMS. Wheels are built from the
-unpacked source distribution, so a file that it lacks is noticed. The environment is that of `make`; it needs build/site,
-build/sbom.cdx.json and the tools of the group "supply". tools/try_release.py tries the result.
+all later versions, by the stable ABI) and one of its agent alone (tools/agent_wheel.py), bill of materials, documentation
+site, notes and SHA256SUMS. Wheels are built from the unpacked source distribution, so a file that it lacks is noticed. The
+environment is that of `make`; it needs build/site, build/sbom.cdx.json and the tools of the group "supply".
+tools/try_release.py tries the result.
 """
 
 from __future__ import annotations
@@ -19,6 +20,10 @@ import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tools.agent_wheel import make_agent_wheel
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 RELEASES: Final = ROOT / "build" / "release"
@@ -71,7 +76,7 @@ Linux, Python 3.11 or later. Commit {commit}.
 ```sh
 sha256sum --check --ignore-missing {SUMS}
 pip install 'etloop[controller] @ file://'"$PWD/WHEEL"   # plans, runs, simulates and reads runs
-pip install ./WHEEL                                     # a host with an agent alone
+pip install ./etloop_agent-WHEEL                        # a host with an agent alone, without etloop
 ```
 
 The wheel `cp311` is for Python 3.11, `cp312-abi3` for 3.12 and later.
@@ -163,7 +168,8 @@ def make_release(pythons: Sequence[str]) -> Path:
         python = build_environment(interpreter, RELEASES / f"environment-{Path(interpreter).name}")
         wheel = make_wheel(python, unpack(sdist, RELEASES / f"source-{number}"), epoch)
         shutil.copy(wheel, release)
-        print(f"{wheel.name}: by {interpreter}", flush=True)
+        agent_wheel = make_agent_wheel(wheel, release)
+        print(f"{wheel.name}, {agent_wheel.name}: by {interpreter}", flush=True)
     shutil.copy(ROOT / "build" / "sbom.cdx.json", release / f"etloop-{version}.cdx.json")
     pack_site(ROOT / "build" / "site", release / f"etloop-{version}-site.tar.xz", int(epoch))
     files = [(path.name, path.stat().st_size) for path in sorted(release.iterdir())]

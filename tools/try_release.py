@@ -1,7 +1,7 @@
 """Try a release as its users do: `python tools/try_release.py RELEASE PYTHON`, after `make release`.
 
-Makes environments that have pip alone, installs the wheel that fits PYTHON, and runs the demo, a rack with its embedded broker
-and the tests that need no source of ETLoop; checks that other people's packages fit next to it, and how large an agent's host
+Makes environments that have pip alone, installs the wheels that fit PYTHON, and runs the demo, a rack with its embedded broker
+whose agents are of the agent's wheel, and the tests that need no source of ETLoop; checks that other people's packages fit next to it, and how large an agent's host
 becomes. Ends with 1 at the first step that fails. Of this tree only the tests are used.
 """
 
@@ -51,9 +51,10 @@ RACK: Final = """\
 etloop examples laptop
 etloop synth examples/laptop/traces/job --layers 1
 etloop controller --config examples/laptop/controller.yaml --embedded-broker > controller.log 2>&1 & controller=$!
-for name in a b; do etloop-agent run --controller tcp://127.0.0.1:7420 --name $name > $name.log 2>&1 & agents="$agents $!"; done
+for name in a b; do AGENT run --controller tcp://127.0.0.1:7420 --name $name > $name.log 2>&1 & agents="$agents $!"; done
 etloop submit examples/laptop/scenario.yaml --wait --patience 60s; code=$?
 kill $controller $agents; wait
+[ $code = 0 ] || tail -n 20 controller.log a.log b.log >&2
 exit $code
 """
 
@@ -86,13 +87,14 @@ def environment(python: str, place: Path) -> Path:
     return place
 
 
-def wheel_for(release: Path, python: str) -> Path:
-    """Return the wheel that an interpreter installs. Raises `TrialError` if there is none."""
+def wheel_for(release: Path, python: str, distribution: str = "etloop") -> Path:
+    """Return the wheel of a distribution that an interpreter installs. Raises `TrialError` if there is none."""
     code = "import sys; print(*sys.version_info[:2])"
     major, minor = subprocess.run(
         (python, "-c", code), check=True, capture_output=True, text=True
     ).stdout.split()
-    pattern = f"etloop-*-cp{major}{minor}-*.whl" if int(minor) < 12 else "etloop-*-abi3-*.whl"
+    tag = f"cp{major}{minor}" if int(minor) < 12 else "abi3"
+    pattern = f"{distribution}-*-{tag}-*.whl"
     for wheel in release.glob(pattern):
         return wheel
     raise TrialError(f"{release} has no wheel for Python {major}.{minor} ({pattern})")
@@ -106,8 +108,8 @@ def size_bytes(place: Path) -> int:
     return sum(file.stat().st_size for file in files if file.is_file())
 
 
-def try_agent(python: str, wheel: Path, scratch: Path) -> None:
-    """Install a host with an agent alone. Raises `TrialError` if it is too large or does not start."""
+def try_agent(python: str, wheel: Path, scratch: Path) -> Path:
+    """Install a host with an agent alone; return its command. Raises `TrialError` if it is too large or does not start."""
     place = environment(python, scratch / "agent")
     pip = (place / "bin" / "python", "-m", "pip")
     run("agent: pip install", *pip, "install", wheel, cwd=scratch, path=place)
@@ -119,17 +121,18 @@ def try_agent(python: str, wheel: Path, scratch: Path) -> None:
         raise TrialError(
             f"an agent's host takes {size} bytes beyond pip, expected at most {MOST_AGENT_BYTES}"
         )
+    return place / "bin" / "etloop-agent"
 
 
-def try_controller(python: str, wheel: Path, scratch: Path) -> None:
-    """Run the demo, a rack and the tests from an installed wheel. Raises `TrialError`."""
+def try_controller(python: str, wheel: Path, agent: Path, scratch: Path) -> None:
+    """Run the demo, a rack with the agents of `agent`, and the tests from an installed wheel. Raises `TrialError`."""
     place = environment(python, scratch / "controller")
     pip = (place / "bin" / "python", "-m", "pip")
     wanted = f"{wheel}[controller,broker]"
     run("controller: pip install", *pip, "install", wanted, cwd=scratch, path=place)
     demo = ("demo", "--loopback", "--iterations", "1")
     run("demo", place / "bin" / "etloop", *demo, cwd=scratch, path=place)
-    run("rack", "bash", "-c", RACK, cwd=scratch, path=place)
+    run("rack", "bash", "-c", RACK.replace("AGENT", str(agent)), cwd=scratch, path=place)
     run("tests: pip install", *pip, "install", *TEST_PACKAGES, *NEIGHBOURS, cwd=scratch, path=place)
     run(f"pip check next to {', '.join(NEIGHBOURS)}", *pip, "check", cwd=scratch, path=place)
     tree = scratch / "tree"
@@ -150,8 +153,8 @@ def main(arguments: list[str]) -> int:
         with tempfile.TemporaryDirectory(prefix="etloop-release-") as directory:
             scratch = Path(directory)
             run("SHA256SUMS", "sha256sum", "--check", "--quiet", "SHA256SUMS", cwd=release, path=scratch)
-            try_agent(python, wheel, scratch)
-            try_controller(python, wheel, scratch)
+            agent = try_agent(python, wheel_for(release, python, "etloop_agent"), scratch)
+            try_controller(python, wheel, agent, scratch)
     except (TrialError, OSError, subprocess.SubprocessError) as error:
         print(f"the release fails: {error}", file=sys.stderr)
         return 1

@@ -16,6 +16,7 @@ from typing import Final, TypeGuard
 import pytest
 
 from tests.support.places import ROOT
+from tools.agent_wheel import ROOMS
 
 MAY_IMPORT: Final[Mapping[str, str]] = {
     "contract/base": "",
@@ -307,6 +308,15 @@ def test_every_module_lies_in_a_room() -> None:
 def test_rooms_import_what_their_row_says() -> None:
     assert len(ROOMED) > 700, "the rooms were looked for in the wrong place"
     assert [found for path, source in ROOMED.items() for found in room_violations(path, source)] == []
+
+
+def test_an_agents_wheel_has_the_rooms_that_an_agent_may_import() -> None:
+    reached, before = {"agent"}, set[str]()
+    while reached != before:
+        before = set(reached)
+        rows = [row for room, row in MAY_IMPORT.items() if room.partition("/")[0] in before]
+        reached |= {name.partition("/")[0] for row in rows for name in row.split()}
+    assert reached == set(ROOMS)
 
 
 def test_pure_rooms_do_not_touch_the_outside() -> None:

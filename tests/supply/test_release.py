@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import tarfile
 import zipfile
@@ -11,6 +12,7 @@ import pytest
 
 from tests.support.places import ROOT
 from tools import make_release, try_release
+from tools.agent_wheel import make_agent_wheel
 from tools.make_release import ReleaseError, changes_of, notes_of, pack_site, sums_of, unpack
 from tools.try_release import TESTS, TrialError, size_bytes, wheel_for
 
@@ -102,3 +104,45 @@ def test_pip_is_not_part_of_an_agents_size(tmp_path: Path) -> None:
 def test_the_tests_of_a_trial_exist() -> None:
     assert [name for name in TESTS if not (ROOT / name).exists()] == []
     assert try_release.main([]) == 2
+
+
+def test_an_agents_wheel_has_its_rooms_and_its_command_alone(tmp_path: Path) -> None:
+    whole = tmp_path / "etloop-0.1.0-cp311-cp311-manylinux_2_28_x86_64.whl"
+    metadata = (
+        "Metadata-Version: 2.4\nName: etloop\nVersion: 0.1.0\nRequires-Dist: numpy>=1.26\nProvides-Extra: agent\n"
+        'Requires-Dist: aiomqtt>=2.3; extra == "agent"\nProvides-Extra: otel\nRequires-Dist: otel; extra == "otel"\n\nWhat it is'
+    )
+    commands = (
+        "[pytest11]\netloop = p\n\n[console_scripts]\netloop = c:main\netloop-agent = etloop.agent.cli:main\n"
+    )
+    files = {
+        "etloop/__init__.py": "",
+        "etloop/agent/cli.py": "print()",
+        "etloop/cli/main.py": "",
+        "etloop/traffic/_native.so": "code",
+        "etloop-0.1.0.dist-info/METADATA": metadata,
+        "etloop-0.1.0.dist-info/entry_points.txt": commands,
+        "etloop-0.1.0.dist-info/RECORD": "old",
+        "etloop-0.1.0.data/data/share/man/man1/etloop.1": "",
+    }
+    with zipfile.ZipFile(whole, "w") as wheel:
+        for name, content in files.items():
+            wheel.writestr(name, content)
+    (tmp_path / "out").mkdir()
+    made = make_agent_wheel(whole, tmp_path / "out")
+    assert made.name == "etloop_agent-0.1.0-cp311-cp311-manylinux_2_28_x86_64.whl"
+    with zipfile.ZipFile(made) as wheel:
+        texts = {name: wheel.read(name).decode() for name in wheel.namelist()}
+    info = "etloop_agent-0.1.0.dist-info"
+    record = texts.pop(f"{info}/RECORD")
+    assert texts == {
+        "etloop/__init__.py": "",
+        "etloop/agent/cli.py": "print()",
+        "etloop/traffic/_native.so": "code",
+        f"{info}/METADATA": "Metadata-Version: 2.4\nName: etloop-agent\nVersion: 0.1.0\nRequires-Dist: numpy>=1.26\n"
+        'Provides-Extra: agent\nRequires-Dist: aiomqtt>=2.3; extra == "agent"\n\nWhat it is',
+        f"{info}/entry_points.txt": "[console_scripts]\netloop-agent = etloop.agent.cli:main\n",
+    }
+    digest = base64.urlsafe_b64encode(hashlib.sha256(b"print()").digest()).rstrip(b"=").decode()
+    assert f"etloop/agent/cli.py,sha256={digest},7\n" in record
+    assert record.endswith(f"{info}/RECORD,,\n")
