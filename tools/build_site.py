@@ -1,4 +1,4 @@
-"""Build the documentation site: `python tools/build_site.py`, which `make docs` calls. A warning of MkDocs is an error.
+"""Build the documentation site: `python tools/build_site.py`, which `make docs` calls. A warning is an error.
 
 Pages of the repository link to each other as files in any directory. So the site is built from a copy of them: all pages,
 the files they link to, and their diagrams as pictures, because a page may not fetch anything when it is read.
@@ -17,7 +17,8 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 SOURCE: Final = ROOT / "build" / "site-source"
-SITE: Final = ROOT / "build" / "site"
+SITES: Final = {"mkdocs": ROOT / "build" / "site", "zensical": ROOT / "build" / "site-zensical"}
+"""Where each builder writes. The first is published; the second is to follow it when Material's support ends (May 2027)."""
 MOST_S: Final = 40
 """Longest time of a build."""
 _LINK: Final = re.compile(r"(\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
@@ -82,7 +83,7 @@ def relative_links(text: str, page: Path) -> str:
 
 
 def as_site_page(page: Path, text: str) -> str:
-    """Return a page as MkDocs reads it: fences with a language only, diagrams as pictures, directories as their lists
+    """Return a page as the builders read it: fences with a language only, diagrams as pictures, directories as their lists
     of files.
     """
     text = _DIAGRAM.sub(lambda match: picture_of(match[1]), text)
@@ -120,15 +121,22 @@ def picture_of(diagram: str) -> str:
     return f'<div style="overflow-x: auto">\n{svg}</div>'
 
 
-def build(source: Path, site: Path) -> str:
-    """Build a site from gathered pages; return the warnings and errors of MkDocs, "" without any."""
-    settings = source.parent / "mkdocs.yml"
-    settings.write_text(
-        f"INHERIT: {ROOT / 'mkdocs.yml'}\ndocs_dir: {source}\nsite_dir: {site}\n", encoding="utf-8"
-    )
+def settings_of(source: Path, site: Path) -> str:
+    """Return mkdocs.yml for gathered pages elsewhere, of a file next to them. Zensical knows no INHERIT and no absolute paths."""
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    for key, place in (("docs_dir", source), ("site_dir", site)):
+        relative = os.path.relpath(place, source.parent)
+        text = re.sub(rf"^{key}: .*$", f"{key}: {relative}", text, flags=re.MULTILINE)
+    return text
+
+
+def build(source: Path, site: Path, builder: str = "mkdocs") -> str:
+    """Build a site from gathered pages; return the warnings and errors of the builder (of `SITES`), "" without any."""
+    settings = source.parent / f"{builder}.yml"
+    settings.write_text(settings_of(source, site), encoding="utf-8")
     finished = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--clean", "--config-file", str(settings)],
-        cwd=ROOT,
+        [sys.executable, "-m", builder, "build", "--strict", "--clean", "--config-file", str(settings)],
+        cwd=settings.parent,
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
         check=False,
         capture_output=True,
@@ -140,15 +148,15 @@ def build(source: Path, site: Path) -> str:
 
 
 def main() -> int:
-    """Gather and build; return 1 if there are warnings."""
+    """Gather and build with both builders; return 1 if there are warnings."""
     gather(SOURCE)
-    warnings = build(SOURCE, SITE)
-    pages_built = sum(1 for _ in SITE.rglob("*.html"))
-    print(
-        warnings
-        or f"{SITE.relative_to(ROOT)}: {pages_built} pages; look at it by: python -m http.server --directory build/site"
-    )
-    return 1 if warnings else 0
+    for builder, site in SITES.items():
+        if warnings := build(SOURCE, site, builder):
+            print(warnings)
+            return 1
+        print(f"{site.relative_to(ROOT)}: {sum(1 for _ in site.rglob('*.html'))} pages, by {builder}")
+    print(f"look at them by: python -m http.server --directory {SITES['mkdocs'].relative_to(ROOT)}")
+    return 0
 
 
 if __name__ == "__main__":

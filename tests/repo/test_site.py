@@ -34,6 +34,16 @@ def test_the_site_builds_and_needs_no_network(tmp_path: Path) -> None:
 
 
 @dot
+def test_zensical_builds_the_same_pages(tmp_path: Path) -> None:
+    gather(tmp_path / "pages")
+    assert build(tmp_path / "pages", tmp_path / "site", "zensical") == ""
+    for page in pages():
+        html = (tmp_path / "site" / page).with_suffix(".html")
+        html = html.with_name("index.html") if page.name == "README.md" else html
+        assert html.exists(), page
+
+
+@dot
 def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
     gather(tmp_path / "pages")
     kept = {tmp_path / "pages" / name for name in ("README.md", "docs/lab.md")}
