@@ -13,7 +13,8 @@
 #   make locks   locks/ anew from constraints.txt and pyproject.toml (asks the package index)
 #   make sbom    build/sbom.cdx.json: what an installation consists of, as CycloneDX
 #   make wheel   build/dist: a wheel that can be published, with the manylinux tag that its code is consistent with
-#   make release  build/release: source, wheels, bill of materials, site, notes and checksums of a clean commit (RELEASE_PYTHONS)
+#   make release  build/release: source, wheels, bill of materials, site, notes and checksums of a clean commit (RELEASE_PYTHONS);
+#                 images of controller and agent with RELEASE_ENGINE=docker or podman
 #   make try-release  installs that release where pip is alone, and runs the demo, a rack and tests (ports 1883, 7420, 9420 free)
 #   make audit   known vulnerabilities of all that the locks name
 #   make clean   remove what the other targets made (not demo/ and runs/)
@@ -114,6 +115,7 @@ wheel: $(STAMPS)/built $(STAMPS)/supply
 
 # One interpreter makes a wheel for 3.11, and any later one the wheel of all later ones.
 RELEASE_PYTHONS ?= python3.11 python3.12
+export RELEASE_ENGINE
 
 release: $(STAMPS)/dev $(STAMPS)/supply sbom docs
 	@MAKEFLAGS= $(BIN)/python tools/make_release.py $(RELEASE_PYTHONS)

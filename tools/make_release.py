@@ -4,7 +4,8 @@ Writes build/release/etloop-VERSION: the source distribution, a wheel of it by e
 all later versions, by the stable ABI) and one of its agent alone (tools/agent_wheel.py), bill of materials, documentation
 site, notes and SHA256SUMS. Wheels are built from the unpacked source distribution, so a file that it lacks is noticed. The
 environment is that of `make`; it needs build/site, build/sbom.cdx.json and the tools of the group "supply".
-tools/try_release.py tries the result.
+tools/try_release.py tries the result. The variable RELEASE_ENGINE names docker or podman, with options of its `build`, for the
+images of controller and agent.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Final
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tools.agent_wheel import make_agent_wheel
+from tools.release_images import make_images
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 RELEASES: Final = ROOT / "build" / "release"
@@ -153,8 +155,8 @@ def sums_of(directory: Path) -> str:
     )
 
 
-def make_release(pythons: Sequence[str]) -> Path:
-    """Make all files of the release and return their directory. Raises `ReleaseError`."""
+def make_release(pythons: Sequence[str], engine: str = "", engine_options: Sequence[str] = ()) -> Path:
+    """Make all files of the release and return their directory; `engine` builds the images. Raises `ReleaseError`."""
     if changed := run("git", "status", "--porcelain").strip():
         raise ReleaseError(f"the tree differs from its commit:\n{changed}\ncommit or remove this first")
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
@@ -170,6 +172,12 @@ def make_release(pythons: Sequence[str]) -> Path:
         shutil.copy(wheel, release)
         agent_wheel = make_agent_wheel(wheel, release)
         print(f"{wheel.name}, {agent_wheel.name}: by {interpreter}", flush=True)
+    if engine:
+        python = ROOT / ".venv" / "bin" / "python"
+        for image in make_images(engine, engine_options, version, release, python, run):
+            print(f"{image.name}: by {engine}", flush=True)
+    else:
+        print("no images: RELEASE_ENGINE=docker or podman builds them", flush=True)
     shutil.copy(ROOT / "build" / "sbom.cdx.json", release / f"etloop-{version}.cdx.json")
     pack_site(ROOT / "build" / "site", release / f"etloop-{version}-site.tar.xz", int(epoch))
     files = [(path.name, path.stat().st_size) for path in sorted(release.iterdir())]
@@ -183,9 +191,10 @@ def main(arguments: list[str]) -> int:
     if not arguments:
         print("usage: tools/make_release.py PYTHON...", file=sys.stderr)
         return 2
+    engine, *engine_options = os.environ.get("RELEASE_ENGINE", "").split() or [""]
     try:
-        release = make_release(arguments)
-    except (ReleaseError, OSError, subprocess.TimeoutExpired) as error:
+        release = make_release(arguments, engine, engine_options)
+    except (ReleaseError, OSError, ValueError, subprocess.TimeoutExpired) as error:
         print(f"no release: {error}", file=sys.stderr)
         return 1
     print(f"{release.relative_to(ROOT)}:\n{(release / SUMS).read_text()}", end="")

@@ -46,7 +46,9 @@ TESTS: Final = (
         "tests/etloop/test_pytest_plugin.py",
     ),
 )
-"""Tests that read no source of ETLoop; they run next to the wheel without the tree that it was made from."""
+"""Tests that run next to the wheel without the tree that it was made from."""
+READ_SOURCE: Final = ("tests/contract/test_counter_table.py", "tests/contract/test_written_settings.py")
+"""Of these, files that read source of ETLoop, and are left out."""
 RACK: Final = """\
 etloop examples laptop
 etloop synth examples/laptop/traces/job --layers 1
@@ -138,7 +140,8 @@ def try_controller(python: str, wheel: Path, agent: Path, scratch: Path) -> None
     tree = scratch / "tree"
     for name in ("tests", "tools", "docs", "examples", "pyproject.toml", "constraints.txt"):
         (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, tree / name)
-    options = ("-q", "-p", "no:cacheprovider", "-m", "not e2e")
+    left_out = [f"--ignore={name}" for name in READ_SOURCE]
+    options = ("-q", "-p", "no:cacheprovider", "-m", "not e2e", *left_out)
     run("tests", place / "bin" / "python", "-m", "pytest", *options, *TESTS, cwd=tree, path=place)
 
 

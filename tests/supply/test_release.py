@@ -14,7 +14,7 @@ from tests.support.places import ROOT
 from tools import make_release, try_release
 from tools.agent_wheel import make_agent_wheel
 from tools.make_release import ReleaseError, changes_of, notes_of, pack_site, sums_of, unpack
-from tools.try_release import TESTS, TrialError, size_bytes, wheel_for
+from tools.try_release import READ_SOURCE, TESTS, TrialError, size_bytes, wheel_for
 
 CHANGELOG = "# Changes\n\n## 0.2.0 (unreleased)\n\nNew: [labs](docs/lab.md), [NCCL](https://x.org).\n\n## 0.1.0\n\nOld.\n"
 
@@ -102,7 +102,7 @@ def test_pip_is_not_part_of_an_agents_size(tmp_path: Path) -> None:
 
 
 def test_the_tests_of_a_trial_exist() -> None:
-    assert [name for name in TESTS if not (ROOT / name).exists()] == []
+    assert [name for name in (*TESTS, *READ_SOURCE) if not (ROOT / name).exists()] == []
     assert try_release.main([]) == 2
 
 
