@@ -72,8 +72,10 @@ class FlowLevelSettings:
 
     tolerance: float = TOLERANCE
     most_messages: int = 0
-    """A run with more messages ends unfinished with `too_many_messages`; 0: unlimited."""
+    """A run with more messages, of the ranks that are run, ends unfinished with `too_many_messages`; 0: unlimited."""
     limit_ns: int = 3_600_000_000_000
+    folds: bool = True
+    """Run one of the ranks that do the same at the same times for all of them (traffic/native/virtual/alike_ranks.h)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,8 +90,12 @@ class FlowLevelOutcome:
     failure: str
     too_many_messages: bool
     end_ns: int
+    ranks_run: int
+    """Fewer than the assignment has if one rank was run for several (`FlowLevelSettings.folds`)."""
     messages: int
+    """Messages of the ranks that were run."""
     most_live_flows: int
+    """Largest number of flows at a time, of the ranks that were run."""
     settlings: int
     """Times at which rates were recomputed."""
     looks: int

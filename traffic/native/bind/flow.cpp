@@ -52,6 +52,7 @@ nb::dict run_flow_level(nb::handle assignment, nb::handle columns, nb::handle se
   params.tolerance = read_value<double>(settings, "tolerance");
   params.most_messages = read_value<int64_t>(settings, "most_messages");
   params.limit_ns = read_value<int64_t>(settings, "limit_ns");
+  params.folds = read_value<bool>(settings, "folds");
   params.stop = signal_raised;
   const auto source = source_from(transfers, *plan);
   params.source = source.get();
@@ -69,6 +70,7 @@ nb::dict run_flow_level(nb::handle assignment, nb::handle columns, nb::handle se
   out["failure"] = outcome.failure;
   out["too_many_messages"] = outcome.too_many_messages;
   out["end_ns"] = outcome.end_ns;
+  out["ranks_run"] = outcome.ranks_run;
   out["messages"] = outcome.messages;
   out["most_live_flows"] = outcome.most_live_flows;
   out["settlings"] = outcome.settlings;

@@ -93,15 +93,22 @@ Result<std::unique_ptr<Core>> Core::make(const EnginePlan& plan, int32_t port, C
   return core;
 }
 
-Result<std::unique_ptr<Core>> Core::make_carried(const EnginePlan& plan, MessageCarrier& network) {
+Result<std::unique_ptr<Core>> Core::make_carried(const EnginePlan& plan, MessageCarrier& network,
+                                                 std::span<const uint32_t> rank_rows) {
   std::unique_ptr<Core> core(new Core(plan, kEveryPort));
-  if (const auto loaded = core->load_ranks(); !loaded) return loaded.error();
+  Result<void> loaded = rank_rows.empty() ? core->ranks_.load(plan, kEveryPort) : core->ranks_.load(plan, rank_rows);
+  if (loaded) loaded = core->load_ends();
+  if (!loaded) return loaded.error();
   core->paths_.set_network(network);
   return core;
 }
 
 Result<void> Core::load_ranks() {
   if (auto loaded = ranks_.load(plan_, port_); !loaded) return loaded;
+  return load_ends();
+}
+
+Result<void> Core::load_ends() {
   records_.reserve(static_cast<size_t>(ranks_.total_records()));
   connections_.load(ranks_.indices());
   if (port_ != kEveryPort) connections_.load_guests(port_);

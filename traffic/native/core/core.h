@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <memory_resource>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -67,9 +68,10 @@ class Core final : public PortSink {
                                             std::pmr::memory_resource& memory = *std::pmr::new_delete_resource());
   // Make a core over a NIC that carries whole messages; `carrier` outlives the core.
   static Result<std::unique_ptr<Core>> make(const EnginePlan& plan, int32_t port, Carrier& carrier);
-  // Make a core with all ranks of the plan, whatever their port, without packets: `network` carries their messages and outlives
-  // the core.
-  static Result<std::unique_ptr<Core>> make_carried(const EnginePlan& plan, MessageCarrier& network);
+  // Make a core with all ranks of the plan, whatever their port, or with those in `rank_rows`, without packets: `network` carries
+  // their messages and outlives the core.
+  static Result<std::unique_ptr<Core>> make_carried(const EnginePlan& plan, MessageCarrier& network,
+                                                    std::span<const uint32_t> rank_rows = {});
 
   // Endpoints that a card numbered and peers must be given; empty over packets.
   std::vector<Endpoint> endpoints() const { return cards_.endpoints(); }
@@ -173,6 +175,7 @@ class Core final : public PortSink {
  private:
   Core(const EnginePlan& plan, int32_t port, std::pmr::memory_resource& memory = *std::pmr::new_delete_resource());
   Result<void> load_ranks();
+  Result<void> load_ends();
   void load_faults();
   Result<void> load_exchange(std::pmr::memory_resource& memory);
   void on_due(Nanos now);

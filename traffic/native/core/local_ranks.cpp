@@ -21,6 +21,15 @@ Result<void> LocalRanks::load(const EnginePlan& plan, int32_t port) {
   for (const PlannedRank& planned : plan.ranks) {
     if (port == kEveryPort || planned.port == port) add(plan, planned);
   }
+  return check_records();
+}
+
+Result<void> LocalRanks::load(const EnginePlan& plan, std::span<const uint32_t> rows) {
+  for (const uint32_t row : rows) add(plan, plan.ranks[row]);
+  return check_records();
+}
+
+Result<void> LocalRanks::check_records() const {
   constexpr int64_t kMostRecords = 1LL << 26;
   if (total_records_ <= kMostRecords) return {};
   return Error{"a port would record " + std::to_string(total_records_) + " ops, more than 2^26; run fewer iterations"};

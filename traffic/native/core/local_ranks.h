@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -88,6 +89,8 @@ class LocalRanks {
  public:
   // Load the ranks of `port`, or of every port. Fails if the engine cannot hold them.
   Result<void> load(const EnginePlan& plan, int32_t port);
+  // Load the ranks in these rows of the plan. Fails likewise.
+  Result<void> load(const EnginePlan& plan, std::span<const uint32_t> rows);
   // Find each rank's connections. Fails on duplicates in the plan.
   Result<void> connect(const EnginePlan& plan, const Connections& connections);
 
@@ -104,6 +107,7 @@ class LocalRanks {
 
  private:
   void add(const EnginePlan& plan, const PlannedRank& planned);
+  Result<void> check_records() const;
 
   using Positions = std::map<int32_t, std::map<int32_t, int32_t>>;  // communicator -> rank -> position
   Positions positions(const EnginePlan& plan) const;

@@ -4,11 +4,14 @@
 #include <bit>
 #include <cmath>
 #include <memory>
+#include <optional>
+#include <span>
 #include <utility>
 
 #include "base/instant_guard.h"
 #include "core/core.h"
 #include "core/message_carrier.h"
+#include "virtual/alike_ranks.h"
 #include "virtual/message_bits.h"
 #include "virtual/stream_departures.h"
 
@@ -36,28 +39,30 @@ struct Due {
 
 class FlowLevel final : public MessageCarrier {
  public:
-  FlowLevel(const EnginePlan& plan, const FlowNetwork& network, const FlowLevelParams& params)
+  // `alike`: the ranks to run, over its network; nullptr: all ranks.
+  FlowLevel(const EnginePlan& plan, const FlowNetwork& network, const FlowLevelParams& params, const AlikeRanks* alike)
       : plan_(plan),
-        network_(network),
+        alike_(alike),
+        network_(alike == nullptr ? network : alike->network()),
         params_(params),
         stop_(params.stop, kTurnsPerLook),
         bits_(plan),
         shares_(network.link_bps),
         instant_(most_turns_at_an_instant(plan.ports.size())),
         transfers_(params.source) {
-    stream_of_way_.assign(network.delays.size(), kNone);
+    stream_of_way_.assign(network_.delays.size(), kNone);
     first_way_.reserve(plan.connections.size() + 1);
     uint32_t way = 0;
     for (const PlannedConnection& c : plan.connections) {
       first_way_.push_back(way);
-      way += c.path == Path::wire ? static_cast<uint32_t>(c.qp_count) : 1;
+      way += ways_of(c);
     }
-    outcome_.link_bytes.assign(network.link_bps.size(), 0);
-    turns_.resize(network.link_bps.size());
+    outcome_.link_bytes.assign(network_.link_bps.size(), 0);
+    turns_.resize(network_.link_bps.size());
   }
 
   FlowLevelOutcome run() {
-    auto core = Core::make_carried(plan_, *this);
+    auto core = Core::make_carried(plan_, *this, alike_ == nullptr ? std::span<const uint32_t>() : alike_->run());
     if (!core) {
       outcome_.failure = core.error().text;
       return std::move(outcome_);
@@ -67,11 +72,9 @@ class FlowLevel final : public MessageCarrier {
     core_->start(0);
     while (step()) {
     }
-    const RecordLog& records = core_->records();
-    // With transfers, those of the ranks of other jobs have been copied already.
-    if (!transfers_.present()) outcome_.records.reserve(records.size());
-    for (size_t i = transfers_.present() ? records.size() : 0; i < records.size(); ++i) outcome_.records.push_back(records[i]);
-    if (!outcome_.failure.empty()) outcome_.waits = core_->waits();
+    write_records();
+    if (alike_ != nullptr) alike_->spread(outcome_.link_bytes);
+    outcome_.ranks_run = static_cast<int64_t>(alike_ == nullptr ? plan_.ranks.size() : alike_->run().size());
     outcome_.end_ns = now_ns_;
     outcome_.looks = shares_.looks();
     outcome_.loosened = shares_.loosened();
@@ -79,7 +82,8 @@ class FlowLevel final : public MessageCarrier {
   }
 
   void carry(const CarriedMessage& message, uint32_t queue_pair, Nanos now) override;
-  void carry_grant(int32_t connection, uint32_t tag, uint32_t index, Nanos now) override {
+  void carry_grant(int32_t received_on, uint32_t tag, uint32_t index, Nanos now) override {
+    const int32_t connection = alike_ == nullptr ? received_on : alike_->sent_on(received_on);
     const Nanos latency_ns = latency_of(first_way_[static_cast<size_t>(connection)], [&] { return bits_.of_grant(connection); });
     if (latency_ns == 0) {
       core_->carried().on_granted(connection, tag, index, now);
@@ -121,6 +125,8 @@ class FlowLevel final : public MessageCarrier {
   bool over();
   bool advances();
   void start_transfers();
+  void write_records();
+  void arrive(CarriedMessage message, Nanos now);
   void deliver(Nanos now);
   void depart(uint32_t stream, Nanos now);
   Turns* turns_of(const Stream& stream);
@@ -147,6 +153,7 @@ class FlowLevel final : public MessageCarrier {
   static bool later(const Due& a, const Due& b) { return a.at_ns != b.at_ns ? a.at_ns > b.at_ns : a.order > b.order; }
 
   const EnginePlan& plan_;
+  const AlikeRanks* alike_;  // nullptr: every rank is run
   const FlowNetwork& network_;
   const FlowLevelParams& params_;
   StopSign stop_;
@@ -269,7 +276,7 @@ void FlowLevel::depart(uint32_t number, Nanos now) {
   const Nanos latency_ns = latency_of(stream.way, [&] { return bits_.of_packet(message); });
   core_->carried().on_left(message, now);
   if (latency_ns == 0) {
-    core_->carried().on_arrived(message, now);
+    arrive(message, now);
     core_->carried().on_acknowledged(message, now);
     return;
   }
@@ -299,7 +306,7 @@ void FlowLevel::deliver(Nanos now) {
     due_.pop_back();
     switch (due.kind) {
       case Due::Kind::grant: core_->carried().on_granted(due.message.connection, due.message.tag, due.message.index, now); break;
-      case Due::Kind::arrival: core_->carried().on_arrived(due.message, now); break;
+      case Due::Kind::arrival: arrive(due.message, now); break;
       case Due::Kind::acknowledgement: core_->carried().on_acknowledged(due.message, now); break;
     }
   }
@@ -437,6 +444,27 @@ void FlowLevel::start_transfers() {
   if (transfers_.due_ns() <= now_ns_) transfers_.act(*core_, now_ns_);
 }
 
+// Deliver a message to the rank that it is for, or that is run in its place.
+void FlowLevel::arrive(CarriedMessage message, Nanos now) {
+  if (alike_ != nullptr) message.connection = alike_->received_on(message.connection);
+  core_->carried().on_arrived(message, now);
+}
+
+void FlowLevel::write_records() {
+  const RecordLog& records = core_->records();
+  // With transfers, those of the ranks of other jobs have been copied already.
+  if (!transfers_.present()) outcome_.records.reserve(records.size());
+  for (size_t i = transfers_.present() ? records.size() : 0; i < records.size(); ++i) {
+    if (alike_ != nullptr) alike_->add_all(records[i], outcome_.records);
+    else outcome_.records.push_back(records[i]);
+  }
+  if (outcome_.failure.empty()) return;
+  for (const WaitRecord& wait : core_->waits()) {
+    if (alike_ != nullptr) alike_->add_all(wait, outcome_.waits);
+    else outcome_.waits.push_back(wait);
+  }
+}
+
 // Process all events of the next time, including those they cause at that time.
 bool FlowLevel::step() {
   if (stop_.seen()) {
@@ -471,7 +499,7 @@ bool FlowLevel::step() {
 
 std::string validate(const FlowNetwork& network, const EnginePlan& plan) {
   size_t ways = 0;
-  for (const PlannedConnection& c : plan.connections) ways += c.path == Path::wire ? static_cast<size_t>(c.qp_count) : 1;
+  for (const PlannedConnection& c : plan.connections) ways += ways_of(c);
   if (network.delays.size() != ways || network.way_offsets.size() != ways + 1 || network.way_offsets.front() != 0 ||
       network.way_offsets.back() != static_cast<int64_t>(network.parts.size())) {
     return "network: the plan has " + std::to_string(ways) + " ways, the network " + std::to_string(network.delays.size());
@@ -496,7 +524,9 @@ std::string validate(const FlowNetwork& network, const EnginePlan& plan) {
 }
 
 FlowLevelOutcome flow_level(const EnginePlan& plan, const FlowNetwork& network, const FlowLevelParams& params) {
-  FlowLevel level(plan, network, params);
+  std::optional<AlikeRanks> alike;
+  if (params.folds && params.source == nullptr) alike = AlikeRanks::find(plan, network);
+  FlowLevel level(plan, network, params, alike ? &*alike : nullptr);
   return level.run();
 }
 

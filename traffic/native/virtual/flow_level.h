@@ -10,29 +10,15 @@
 #include "base/stop_sign.h"
 #include "plan/plan.h"
 #include "plan/records.h"
-#include "virtual/fair_shares.h"
+#include "virtual/flow_network.h"
 #include "virtual/transfer_source.h"
 
 namespace etloop {
 
-// The ways of a plan's connections, in their order: one per queue pair on the wire, one for any other connection. Way w is parts
-// [way_offsets[w], way_offsets[w + 1]).
-struct FlowNetwork {
-  // Latency from the last bit sent to the last bit received, without store-and-forward; and nanoseconds per bit of a packet that
-  // switches store.
-  struct Delay {
-    Nanos latency_ns;
-    double store_ns_per_bit;
-  };
-  std::vector<int64_t> link_bps;
-  std::vector<int64_t> way_offsets;
-  std::vector<LinkShare> parts;
-  std::vector<Delay> delays;
-};
-
 struct FlowLevelParams {
   double tolerance = 0;  // of FairShares
-  int64_t most_messages = 0;  // 0: unlimited; more end the run
+  int64_t most_messages = 0;  // of the ranks that are run; 0: unlimited; more end the run
+  bool folds = true;          // run one of alike ranks for all (virtual/alike_ranks.h); false: each of them
   Nanos limit_ns = 3'600'000'000'000;
   TransferSource* source = nullptr;  // gets the arrivals; the outcome then has records of other ranks alone
   StopAsked stop;
@@ -44,8 +30,9 @@ struct FlowLevelOutcome {
   std::string failure;            // "": every rank finished
   bool too_many_messages = false;
   Nanos end_ns = 0;
-  int64_t messages = 0;           // messages or message parts
-  int64_t most_live_flows = 0;
+  int64_t ranks_run = 0;          // fewer than the plan has: one of alike ranks stands for all
+  int64_t messages = 0;           // messages or message parts of the ranks that were run
+  int64_t most_live_flows = 0;    // of the ranks that were run
   int64_t settlings = 0;
   int64_t looks = 0;
   int64_t loosened = 0;
