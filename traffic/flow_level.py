@@ -75,7 +75,8 @@ class FlowLevelSettings:
     """A run with more messages, of the ranks that are run, ends unfinished with `too_many_messages`; 0: unlimited."""
     limit_ns: int = 3_600_000_000_000
     folds: bool = True
-    """Run one of the ranks that do the same at the same times for all of them (traffic/native/virtual/alike_ranks.h)."""
+    """Of a job of 64 ranks or more, run one of those that do the same at the same times for all of them
+    (traffic/native/virtual/alike_ranks.h)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

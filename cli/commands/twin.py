@@ -14,6 +14,7 @@ from etloop.runtime.module_loading import quick_loading
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    from etloop.controller.inputs.scenario.scenario import Scenario
     from etloop.controller.run.prepare import Prepared
     from etloop.controller.transfers.protocol import ServedNetwork, TransferNetwork
     from etloop.traffic.twin import TwinSettings
@@ -99,7 +100,6 @@ def run(parsed: argparse.Namespace) -> CommandResult:
 
         from etloop.cli.case_files import open_inputs
         from etloop.cli.progress import StatusWatcher, reading_bar
-        from etloop.contract.base.errors import ConfigError, Problem
         from etloop.controller.plan.jobs import build_jobs
         from etloop.controller.plan.run_numbers import TWIN_ID
         from etloop.controller.plan.serving_jobs import serving_load
@@ -108,7 +108,6 @@ def run(parsed: argparse.Namespace) -> CommandResult:
         from etloop.results.schema.case import Repeat, RepeatedBy
         from etloop.traffic.twin import SAMPLE_INTERVAL_NS, TwinSettings
 
-    is_flow_level = parsed.level == "flow"
     if parsed.out is not None:
         refuse_used_directory(parsed.out)
     with open_inputs(parsed, Repeat.TWIN, TWIN_ID) as inputs:
@@ -121,20 +120,13 @@ def run(parsed: argparse.Namespace) -> CommandResult:
                 device=parsed.device,
                 strict=parsed.strict,
                 jobs=partial(build_jobs, progress=bar),
+                admit=partial(_refuse_options, parsed),
                 keeps_case=parsed.out is not None,
             )
             prepared = inputs.label_case(prepare(inputs.files, options))
         if (load := serving_load(prepared.scenario)) is not None:
             return _run_serving(prepared, load, TwinSettings(seed=seed, limit_ns=limit_ns), parsed)
-        if parsed.find_rate is not None:
-            problem = "the scenario has no serving workload"
-            raise ConfigError(Problem("--find-rate", problem, "leave it out (docs/serving.md)"))
-        if is_flow_level and parsed.out is not None:
-            problem = "the flow level has no op records to write"
-            raise ConfigError(
-                Problem("--out", problem, "leave out --out, or --level flow; --json has all results")
-            )
-        if is_flow_level:
+        if parsed.level == "flow":
             return _run_flow_level(prepared, seed, limit_ns, as_json=parsed.json)
         from etloop.cli.text.twin import render_twin, twin_values
         from etloop.controller.run.pipeline import RunOptions, run_plan
@@ -152,6 +144,23 @@ def run(parsed: argparse.Namespace) -> CommandResult:
         else:
             text = render_twin(prepared, finished, parsed.out)
     return CommandResult(text, finished.summary.result.exit_code)
+
+
+def _refuse_options(parsed: argparse.Namespace, scenario: Scenario) -> None:
+    """Raise `ConfigError` for an option that does not apply to the scenario's workload."""
+    from etloop.contract.base.errors import ConfigError, Problem
+    from etloop.controller.plan.serving_jobs import serving_load
+
+    if serving_load(scenario) is not None:
+        return
+    if parsed.find_rate is not None:
+        problem = "the scenario has no serving workload"
+        raise ConfigError(Problem("--find-rate", problem, "leave it out (docs/serving.md)"))
+    if parsed.level == "flow" and parsed.out is not None:
+        problem = "the flow level has no op records to write"
+        raise ConfigError(
+            Problem("--out", problem, "leave out --out, or --level flow; --json has all results")
+        )
 
 
 def _serve(parsed: argparse.Namespace) -> CommandResult:

@@ -54,7 +54,9 @@ struct DigestHash {
 // Numbers classes in order of their first member.
 class Classes {
  public:
-  uint32_t number(const Digest& digest) { return numbers_.try_emplace(digest, static_cast<uint32_t>(numbers_.size())).first->second; }
+  uint32_t number(const Digest& digest) {
+    return numbers_.try_emplace(digest, static_cast<uint32_t>(numbers_.size())).first->second;
+  }
   size_t size() const { return numbers_.size(); }
 
  private:
@@ -114,6 +116,7 @@ class RankRefinement {
   const std::vector<Use>& uses_of(int32_t program);
   const std::vector<Digest>& lanes_of(int32_t table, int32_t schedule, int64_t bytes);
   Digest own_digest(size_t row);
+  const Digest& program_digest(int32_t number);
   bool load_connections();
   void refine();
   void refine_connections();
@@ -142,6 +145,7 @@ class RankRefinement {
   size_t rank_classes_ = 0;
   size_t connection_classes_ = 0;
   size_t link_classes_ = 0;
+  std::map<int32_t, Digest> programs_;
   std::map<int32_t, std::vector<Use>> uses_;
   std::map<std::pair<int32_t, int64_t>, std::vector<Digest>> lanes_;  // by table and bytes of the op
   std::map<int32_t, int64_t> ranks_on_port_;
@@ -176,10 +180,23 @@ Digest RankRefinement::own_digest(size_t row) {
   const PlannedRank& rank = plan_.ranks[row];
   const PlannedPort& port = plan_.ports[at(rank.port)];
   Digest digest;
-  digest.add(rank.program).add(rank.background).add(rank.traffic_class).add(rank.sends);
+  digest.add(program_digest(rank.program)).add(rank.background).add(rank.traffic_class).add(rank.sends);
   digest.add(static_cast<int64_t>(port.transport)).add(port.around_bytes());
   // Ranks of one port take turns on it, so they differ (`FlowLevel::take_turns`).
   digest.add(ranks_on_port_[rank.port]++);
+  return digest;
+}
+
+const Digest& RankRefinement::program_digest(int32_t number) {
+  const auto [found, is_new] = programs_.try_emplace(number);
+  if (!is_new) return found->second;
+  const Program& program = plan_.programs[at(number)];
+  Digest& digest = found->second;
+  for (size_t op = 0; op < program.size(); ++op) {
+    digest.add(static_cast<int64_t>(program.kind[op])).add(program.schedule[op]).add(program.slot[op]).add(program.sequence[op]);
+    digest.add(program.message_bytes[op]).add(program.delay_ns[op]).add(program.dep_offsets[op + 1]);
+  }
+  for (const int32_t dep : program.deps) digest.add(dep);
   return digest;
 }
 
@@ -290,7 +307,9 @@ void RankRefinement::each_part(Take take) const {
     const uint32_t ways = ways_of(plan_.connections[row]);
     for (uint32_t w = 0; w < ways; ++w) {
       const size_t way = first_way_[row] + w;
-      for (int64_t p = network_.way_offsets[way]; p < network_.way_offsets[way + 1]; ++p) take(row, w, network_.parts[static_cast<size_t>(p)]);
+      for (int64_t p = network_.way_offsets[way]; p < network_.way_offsets[way + 1]; ++p) {
+        take(row, w, network_.parts[static_cast<size_t>(p)]);
+      }
     }
   }
 }
@@ -439,7 +458,8 @@ void AlikeRanks::add_all(const WaitRecord& wait, std::vector<WaitRecord>& out) c
     out.back().rank = plan_->ranks[row].rank;
     if (wait.connection < 0) continue;
     const bool sends = plan_->connections[connection].src_rank == wait.rank;
-    out.back().connection = sends ? ends_[row].sends[send_end_[connection]] : ends_[row].receives[receive_end_[connection]];
+    const Ends& ends = ends_[row];
+    out.back().connection = sends ? ends.sends[send_end_[connection]] : ends.receives[receive_end_[connection]];
     const PlannedConnection& c = plan_->connections[static_cast<size_t>(out.back().connection)];
     out.back().peer_rank = sends ? c.dst_rank : c.src_rank;
   }

@@ -28,6 +28,8 @@ constexpr int32_t kMostInTurn = 16;
 constexpr int64_t kCrowd = 4096;
 constexpr double kCrowdTolerance = 10;
 constexpr double kWidestGridNs = 1e9;
+// Smaller jobs take milliseconds with all their ranks.
+constexpr size_t kFewestFolded = 64;
 
 // An event, ordered by time, then by insertion.
 struct Due {
@@ -525,7 +527,7 @@ std::string validate(const FlowNetwork& network, const EnginePlan& plan) {
 
 FlowLevelOutcome flow_level(const EnginePlan& plan, const FlowNetwork& network, const FlowLevelParams& params) {
   std::optional<AlikeRanks> alike;
-  if (params.folds && params.source == nullptr) alike = AlikeRanks::find(plan, network);
+  if (params.folds && params.source == nullptr && plan.ranks.size() >= kFewestFolded) alike = AlikeRanks::find(plan, network);
   FlowLevel level(plan, network, params, alike ? &*alike : nullptr);
   return level.run();
 }

@@ -18,7 +18,7 @@ namespace etloop {
 struct FlowLevelParams {
   double tolerance = 0;  // of FairShares
   int64_t most_messages = 0;  // of the ranks that are run; 0: unlimited; more end the run
-  bool folds = true;          // run one of alike ranks for all (virtual/alike_ranks.h); false: each of them
+  bool folds = true;          // of 64 ranks or more, run one of those that are alike (virtual/alike_ranks.h); false: all
   Nanos limit_ns = 3'600'000'000'000;
   TransferSource* source = nullptr;  // gets the arrivals; the outcome then has records of other ranks alone
   StopAsked stop;
