@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/instant_guard.h"
+#include "base/time_wheel.h"
 #include "core/core.h"
 #include "core/message_carrier.h"
 #include "virtual/alike_ranks.h"
@@ -31,10 +32,12 @@ constexpr double kWidestGridNs = 1e9;
 // Smaller jobs take milliseconds with all their ranks.
 constexpr size_t kFewestFolded = 64;
 
-// An event, ordered by time, then by insertion.
+// Longest latency over the time that the slots of the wheel cover: events between two turns are then in the slots, too.
+constexpr Nanos kLatenciesPerWheel = 8;
+
 struct Due {
   Nanos at_ns;
-  uint64_t order;
+  uint64_t order;  // of `TimeWheel`
   enum class Kind : uint8_t { grant, arrival, acknowledgement } kind;
   CarriedMessage message;  // for a grant: connection, tag and index
 };
@@ -50,6 +53,7 @@ class FlowLevel final : public MessageCarrier {
         stop_(params.stop, kTurnsPerLook),
         bits_(plan),
         shares_(network.link_bps),
+        due_(spacing_ns(network)),
         instant_(most_turns_at_an_instant(plan.ports.size())),
         transfers_(params.source) {
     stream_of_way_.assign(network_.delays.size(), kNone);
@@ -151,8 +155,12 @@ class FlowLevel final : public MessageCarrier {
     if (delay.store_ns_per_bit == 0) return delay.latency_ns;
     return delay.latency_ns + static_cast<Nanos>(std::ceil(delay.store_ns_per_bit * static_cast<double>(bits())));
   }
-  void count_bytes(const Stream& stream, const CarriedMessage& message);
-  static bool later(const Due& a, const Due& b) { return a.at_ns != b.at_ns ? a.at_ns > b.at_ns : a.order > b.order; }
+  void count_bytes(const Stream& stream);
+  static Nanos spacing_ns(const FlowNetwork& network) {
+    Nanos longest_ns = 0;
+    for (const FlowNetwork::Delay& delay : network.delays) longest_ns = std::max(longest_ns, delay.latency_ns);
+    return longest_ns * kLatenciesPerWheel / static_cast<Nanos>(TimeWheel<Due>::kSlots);
+  }
 
   const EnginePlan& plan_;
   const AlikeRanks* alike_;  // nullptr: every rank is run
@@ -172,8 +180,7 @@ class FlowLevel final : public MessageCarrier {
   std::vector<Queued> queued_;
   std::vector<uint32_t> free_queued_;
   StreamDepartures departures_;
-  std::vector<Due> due_;
-  uint64_t order_ = 0;
+  TimeWheel<Due> due_;
   int64_t live_ = 0;
   Nanos now_ns_ = 0;
   InstantGuard instant_;
@@ -249,8 +256,7 @@ void FlowLevel::touch(uint32_t number) {
 }
 
 void FlowLevel::wait(Nanos at_ns, Due::Kind kind, const CarriedMessage& message) {
-  due_.push_back({at_ns, order_++, kind, message});
-  std::push_heap(due_.begin(), due_.end(), later);
+  due_.push({at_ns, 0, kind, message});
 }
 
 // The first message of a stream is sent: begin the next one, and schedule the events at receiver and sender.
@@ -259,7 +265,7 @@ void FlowLevel::depart(uint32_t number, Nanos now) {
   Stream& stream = streams_[number];
   const uint32_t item = stream.head;
   const CarriedMessage message = queued_[item].message;
-  count_bytes(stream, message);
+  count_bytes(stream);
   // Departure times are on a grid: the excess or deficit of bits is carried over to the next message.
   const double elapsed_bits = stream.rate_bps * static_cast<double>(now - stream.since_ns) / 1e9;
   const double ahead_bits = std::isfinite(elapsed_bits) ? elapsed_bits - stream.left_bits : 0.0;
@@ -290,22 +296,21 @@ void FlowLevel::depart(uint32_t number, Nanos now) {
   wait(acknowledged_ns, Due::Kind::acknowledgement, message);
 }
 
-void FlowLevel::count_bytes(const Stream& stream, const CarriedMessage& message) {
-  const int64_t bytes = bits_.of(message) / 8;
+// Count the first message of a stream on its links.
+void FlowLevel::count_bytes(const Stream& stream) {
+  const auto bytes = static_cast<int64_t>(stream.head_bits) / 8;
   const auto first = static_cast<size_t>(network_.way_offsets[stream.way]);
   const auto last = static_cast<size_t>(network_.way_offsets[stream.way + 1]);
   for (size_t p = first; p < last; ++p) {
     const LinkShare& share = network_.parts[p];
     outcome_.link_bytes[static_cast<size_t>(share.link)] +=
-        static_cast<int64_t>(std::llround(static_cast<double>(bytes) * static_cast<double>(share.part)));
+        share.part == 1 ? bytes : static_cast<int64_t>(std::llround(static_cast<double>(bytes) * static_cast<double>(share.part)));
   }
 }
 
 void FlowLevel::deliver(Nanos now) {
-  while (!due_.empty() && due_.front().at_ns <= now) {
-    std::pop_heap(due_.begin(), due_.end(), later);
-    const Due due = due_.back();
-    due_.pop_back();
+  while (due_.next_ns() <= now) {
+    const Due due = due_.pop();
     switch (due.kind) {
       case Due::Kind::grant: core_->carried().on_granted(due.message.connection, due.message.tag, due.message.index, now); break;
       case Due::Kind::arrival: arrive(due.message, now); break;
@@ -473,8 +478,7 @@ bool FlowLevel::step() {
     outcome_.failure = "stopped";
     return false;
   }
-  const Nanos waiting_ns = due_.empty() ? kNever : due_.front().at_ns;
-  const Nanos next_ns = std::min({core_->next_deadline(), departures_.next(), waiting_ns, transfers_.due_ns()});
+  const Nanos next_ns = std::min({core_->next_deadline(), departures_.next(), due_.next_ns(), transfers_.due_ns()});
   if (next_ns == kNever) {
     outcome_.failure = "nothing is left to happen: the job waits for itself";
     return false;
