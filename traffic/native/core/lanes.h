@@ -98,6 +98,20 @@ class Lanes {
   // `WorkRequest::reports_departure`.
   void on_left(uint32_t lane, uint32_t index, Nanos now);
 
+  // Prefetch the end of a connection at which a message or a grant is to arrive, then the list of its lanes, then the lane.
+  void expect_end(int32_t connection) const { prefetch(&ends(connection), sizeof(Ends)); }
+  void expect_list(int32_t connection, bool receives) const { list(connection, receives).expect_find(); }
+  void expect_lane(int32_t connection, uint32_t tag, bool receives) const {
+    const uint32_t lane = list(connection, receives).find(tag);
+    if (lane != ActiveLanes::kNone) expect_lane(lane);
+  }
+  void expect_lane(uint32_t number) const {
+    const LaneRun& lane = lanes_[number];
+    prefetch(&lane, sizeof(LaneRun) - sizeof(LaneSender) - sizeof(LaneReceiver) + kLineBytes);
+    prefetch(&lane.sending.done);
+    prefetch(&lane.receiving);
+  }
+
   // Bytes of a granted message; -1: its lane is not open.
   int64_t granted_bytes(int32_t connection, uint32_t tag, uint32_t index) const;
   // Messages of `bytes` that may stay unacknowledged on each queue pair of the connection: because more of the op will follow,
@@ -172,6 +186,9 @@ class Lanes {
   WaitRecord wait_for_lane(const LaneRun& lane, WaitRecord wait) const;
   Ends& ends(int32_t connection) { return ends_[connections_.place(connection)]; }
   const Ends& ends(int32_t connection) const { return ends_[connections_.place(connection)]; }
+  const ActiveLanes& list(int32_t connection, bool receives) const {
+    return receives ? ends(connection).receiving : ends(connection).sending;
+  }
 
   const EnginePlan& plan_;
   const Connections& connections_;

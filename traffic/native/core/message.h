@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/prefetch.h"
 #include "plan/plan.h"
 
 namespace etloop {
@@ -203,6 +204,8 @@ class ActiveLanes {
   void add(uint32_t tag, uint32_t lane);
   void remove(uint32_t tag);
   uint32_t find(uint32_t tag) const;
+  // Prefetch what `find` reads.
+  void expect_find() const { prefetch(active_.data()); }
 
  private:
   struct Item {

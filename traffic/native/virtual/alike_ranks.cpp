@@ -193,8 +193,8 @@ const Digest& RankRefinement::program_digest(int32_t number) {
   const Program& program = plan_.programs[at(number)];
   Digest& digest = found->second;
   for (size_t op = 0; op < program.size(); ++op) {
-    digest.add(static_cast<int64_t>(program.kind[op])).add(program.schedule[op]).add(program.slot[op]).add(program.sequence[op]);
-    digest.add(program.message_bytes[op]).add(program.delay_ns[op]).add(program.dep_offsets[op + 1]);
+    digest.add(static_cast<int64_t>(program.kind[op])).add(program.schedule[op]).add(program.slot[op]);
+    digest.add(program.sequence[op]).add(program.message_bytes[op]).add(program.delay_ns[op]).add(program.dep_offsets[op + 1]);
   }
   for (const int32_t dep : program.deps) digest.add(dep);
   return digest;
@@ -400,7 +400,7 @@ void RankRefinement::match_connections(AlikeRanks& out) const {
   }
 }
 
-// Each link stands for those of its class. The flows of a class spread evenly over it: `flows * part / links` of them are on each.
+// Each link stands for those of its class, over which the flows of a class spread evenly: `flows * part / links` are on each.
 void RankRefinement::fold_network(AlikeRanks& out) const {
   const auto count = [](const std::vector<uint32_t>& classes, size_t most) {
     std::vector<double> sizes(most, 0);

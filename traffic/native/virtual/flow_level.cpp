@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/instant_guard.h"
+#include "base/prefetch.h"
 #include "base/time_wheel.h"
 #include "core/core.h"
 #include "core/message_carrier.h"
@@ -29,12 +30,13 @@ constexpr int32_t kMostInTurn = 16;
 constexpr int64_t kCrowd = 4096;
 constexpr double kCrowdTolerance = 10;
 constexpr double kWidestGridNs = 1e9;
+constexpr size_t kPrefetchDistance = 4;
+// Longest latencies that the slots of the wheel of events cover.
+constexpr Nanos kLatenciesPerWheel = 8;
 // Smaller jobs take milliseconds with all their ranks.
 constexpr size_t kFewestFolded = 64;
 
-// Longest latency over the time that the slots of the wheel cover: events between two turns are then in the slots, too.
-constexpr Nanos kLatenciesPerWheel = 8;
-
+// An event, ordered by time, then by insertion.
 struct Due {
   Nanos at_ns;
   uint64_t order;  // of `TimeWheel`
@@ -133,7 +135,12 @@ class FlowLevel final : public MessageCarrier {
   void start_transfers();
   void write_records();
   void arrive(CarriedMessage message, Nanos now);
+  int32_t received_on(int32_t connection) const { return alike_ == nullptr ? connection : alike_->received_on(connection); }
   void deliver(Nanos now);
+  void deliver(const Due& due, Nanos now);
+  void expect_delivery(size_t i) const;
+  void depart_due(Nanos now);
+  void expect_departure(size_t i) const;
   void depart(uint32_t stream, Nanos now);
   Turns* turns_of(const Stream& stream);
   void take_turns();
@@ -181,6 +188,8 @@ class FlowLevel final : public MessageCarrier {
   std::vector<uint32_t> free_queued_;
   StreamDepartures departures_;
   TimeWheel<Due> due_;
+  std::vector<Due> delivered_;       // due now
+  std::vector<uint32_t> departing_;  // streams whose first message is sent now
   int64_t live_ = 0;
   Nanos now_ns_ = 0;
   InstantGuard instant_;
@@ -261,9 +270,9 @@ void FlowLevel::wait(Nanos at_ns, Due::Kind kind, const CarriedMessage& message)
 
 // The first message of a stream is sent: begin the next one, and schedule the events at receiver and sender.
 void FlowLevel::depart(uint32_t number, Nanos now) {
-  departures_.remove(number);
   Stream& stream = streams_[number];
   const uint32_t item = stream.head;
+  const uint32_t way = stream.way;
   const CarriedMessage message = queued_[item].message;
   count_bytes(stream);
   // Departure times are on a grid: the excess or deficit of bits is carried over to the next message.
@@ -280,8 +289,8 @@ void FlowLevel::depart(uint32_t number, Nanos now) {
   }
   touch(number);
   // Store and forward: each switch sends a packet once it has all of it; the last packet of a message follows others of that
-  // size, if any.
-  const Nanos latency_ns = latency_of(stream.way, [&] { return bits_.of_packet(message); });
+  // size, if any. The lanes may begin streams, which moves this one.
+  const Nanos latency_ns = latency_of(way, [&] { return bits_.of_packet(message); });
   core_->carried().on_left(message, now);
   if (latency_ns == 0) {
     arrive(message, now);
@@ -290,7 +299,7 @@ void FlowLevel::depart(uint32_t number, Nanos now) {
   }
   // Inside a host a message completes for its sender when it is sent (core/message_paths.h).
   const bool on_wire = plan_.connections[static_cast<size_t>(message.connection)].path == Path::wire;
-  const Nanos answer_ns = latency_of(stream.way, [&] { return bits_.of_answer(message.connection); });
+  const Nanos answer_ns = latency_of(way, [&] { return bits_.of_answer(message.connection); });
   const Nanos acknowledged_ns = now + (on_wire ? latency_ns + answer_ns : 0);
   wait(now + latency_ns, Due::Kind::arrival, message);
   wait(acknowledged_ns, Due::Kind::acknowledgement, message);
@@ -304,18 +313,77 @@ void FlowLevel::count_bytes(const Stream& stream) {
   for (size_t p = first; p < last; ++p) {
     const LinkShare& share = network_.parts[p];
     outcome_.link_bytes[static_cast<size_t>(share.link)] +=
-        share.part == 1 ? bytes : static_cast<int64_t>(std::llround(static_cast<double>(bytes) * static_cast<double>(share.part)));
+        share.part == 1 ? bytes : std::llround(static_cast<double>(bytes) * static_cast<double>(share.part));
   }
 }
 
 void FlowLevel::deliver(Nanos now) {
   while (due_.next_ns() <= now) {
-    const Due due = due_.pop();
-    switch (due.kind) {
-      case Due::Kind::grant: core_->carried().on_granted(due.message.connection, due.message.tag, due.message.index, now); break;
-      case Due::Kind::arrival: arrive(due.message, now); break;
-      case Due::Kind::acknowledgement: core_->carried().on_acknowledged(due.message, now); break;
+    delivered_.clear();
+    while (due_.next_ns() <= now) delivered_.push_back(due_.pop());
+    for (size_t i = 0; i < delivered_.size(); ++i) {
+      expect_delivery(i);
+      deliver(delivered_[i], now);
     }
+  }
+}
+
+void FlowLevel::deliver(const Due& due, Nanos now) {
+  switch (due.kind) {
+    case Due::Kind::grant: core_->carried().on_granted(due.message.connection, due.message.tag, due.message.index, now); break;
+    case Due::Kind::arrival: arrive(due.message, now); break;
+    case Due::Kind::acknowledgement: core_->carried().on_acknowledged(due.message, now); break;
+  }
+}
+
+// Prefetch the state that the next deliveries need: thousands are due at once in a large job, whose state exceeds the caches.
+void FlowLevel::expect_delivery(size_t i) const {
+  const Lanes& lanes = core_->carried().lanes();
+  for (size_t step = 1; step <= 3; ++step) {
+    const size_t at = i + (4 - step) * kPrefetchDistance;
+    if (at >= delivered_.size()) continue;
+    const Due& due = delivered_[at];
+    if (due.kind == Due::Kind::acknowledgement) {
+      if (step == 3) lanes.expect_lane(due.message.lane);
+      continue;
+    }
+    const bool receives = due.kind == Due::Kind::arrival;
+    const int32_t connection = receives ? received_on(due.message.connection) : due.message.connection;
+    if (step == 1) lanes.expect_end(connection);
+    else if (step == 2) lanes.expect_list(connection, receives);
+    else lanes.expect_lane(connection, due.message.tag, receives);
+  }
+}
+
+// End every first message that is sent by now.
+void FlowLevel::depart_due(Nanos now) {
+  departing_.clear();
+  while (departures_.next() <= now) {
+    departing_.push_back(departures_.first());
+    departures_.remove(departures_.first());
+  }
+  for (size_t i = 0; i < departing_.size(); ++i) {
+    expect_departure(i);
+    depart(departing_[i], now);
+  }
+}
+
+// Prefetch the state that the next departures need, as `expect_delivery`.
+void FlowLevel::expect_departure(size_t i) const {
+  const auto ahead = [&](size_t turns) -> const Stream* {
+    const size_t at = i + turns * kPrefetchDistance;
+    return at < departing_.size() ? &streams_[departing_[at]] : nullptr;
+  };
+  if (const Stream* stream = ahead(3); stream != nullptr) prefetch(stream, sizeof(Stream));
+  if (const Stream* stream = ahead(2); stream != nullptr) {
+    prefetch(&queued_[stream->head], sizeof(Queued));
+    prefetch(&network_.delays[stream->way]);
+    prefetch(&network_.way_offsets[stream->way]);
+  }
+  if (const Stream* stream = ahead(1); stream != nullptr) {
+    const CarriedMessage& message = queued_[stream->head].message;
+    prefetch(&plan_.connections[static_cast<size_t>(message.connection)], sizeof(PlannedConnection));
+    if (message.reports_departure) core_->carried().lanes().expect_lane(message.lane);
   }
 }
 
@@ -453,7 +521,7 @@ void FlowLevel::start_transfers() {
 
 // Deliver a message to the rank that it is for, or that is run in its place.
 void FlowLevel::arrive(CarriedMessage message, Nanos now) {
-  if (alike_ != nullptr) message.connection = alike_->received_on(message.connection);
+  message.connection = received_on(message.connection);
   core_->carried().on_arrived(message, now);
 }
 
@@ -489,7 +557,7 @@ bool FlowLevel::step() {
     return false;
   }
   now_ns_ = std::max(now_ns_, next_ns);
-  while (departures_.next() <= now_ns_) depart(departures_.first(), now_ns_);
+  depart_due(now_ns_);
   deliver(now_ns_);
   do {
     if (!advances()) return false;
