@@ -201,11 +201,13 @@ def test_a_job_that_waits_for_itself_says_so_and_for_what() -> None:
     assert {(int(wait["rank"]), int(wait["op"])) for wait in outcome.waits} >= {(0, 0), (1, 0)}
 
 
-def test_a_limit_of_time_is_kept() -> None:
+@pytest.mark.parametrize("limit_ns", [100_000, 1])
+def test_a_limit_of_time_is_kept(limit_ns: int) -> None:
+    """Also if it is short compared with the grid on which messages end."""
     job = same_on_all(HandOp(AR, 64 * MIB), ranks=4)
-    outcome = flow_level(job, ideal_network(job), FlowLevelSettings(limit_ns=100_000))
+    outcome = flow_level(job, ideal_network(job), FlowLevelSettings(limit_ns=limit_ns))
     assert outcome.failure == "the time limit was reached"
-    assert outcome.end_ns == 100_000
+    assert outcome.end_ns == limit_ns
 
 
 @pytest.mark.parametrize(

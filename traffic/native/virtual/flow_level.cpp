@@ -472,7 +472,11 @@ void FlowLevel::schedule(uint32_t number) {
   if (stream.rate_bps != FairShares::kUnlimited && stream.left_bits > 0) {
     const double ns = std::ceil(stream.left_bits / stream.rate_bps * 1e9);
     // Times beyond the limit need not be distinguished.
-    takes_ns = ns < static_cast<double>(params_.limit_ns) ? static_cast<Nanos>(ns) : params_.limit_ns + 1;
+    if (ns > static_cast<double>(params_.limit_ns)) {
+      departures_.set(number, params_.limit_ns + 1);  // not on the grid, which may round it to before the limit
+      return;
+    }
+    takes_ns = static_cast<Nanos>(ns);
   }
   const double step_ns = tolerance() * stream.head_bits / stream.rate_bps * 1e9;
   departures_.set(number, std::max(on_grid(stream.since_ns + takes_ns, step_ns), now_ns_));
