@@ -75,7 +75,7 @@ class FlowLevelSettings:
     """A run with more messages, of the ranks that are run, ends unfinished with `too_many_messages`; 0: unlimited."""
     limit_ns: int = 3_600_000_000_000
     folds: bool = True
-    """Of a job of 64 ranks or more, run one of those that do the same at the same times for all of them
+    """Run one of the ranks that do the same at the same times for all of them, in a job of 64 ranks or more
     (traffic/native/virtual/alike_ranks.h)."""
 
 

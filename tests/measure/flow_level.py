@@ -2,9 +2,10 @@
 
     python -m tests.measure.flow_level [--ranks 256,1024] [--check]
 
-Every rank has a port of its own at 400 Gb/s, and is run even if others do the same; the network is ideal unless another one
-is named. Each line is measured in a process of its own. Time is that of the virtual run alone, from the assignment in memory
-to its records; planning has its own column. Memory is the growth of the process's peak during the run: the native copy of the plan and all state.
+Every rank has a port of its own at 400 Gb/s and is run, like others or not; the network is ideal unless another is named. Each
+line is measured in a process of its own. Time is that of the virtual run alone, from the assignment in memory to its records;
+planning has its own column. Memory is the growth of the process's peak during the run: the native copy of the plan and all
+state.
 """
 
 from __future__ import annotations

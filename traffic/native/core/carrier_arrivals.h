@@ -49,7 +49,7 @@ class CarrierArrivals final : public CarrierSink {
   void on_arrived(const CarriedMessage& message, Nanos now);
   void on_left(const CarriedMessage& message, Nanos now);
   void on_acknowledged(const CarriedMessage& message, Nanos now);
-  // For prefetching what these will need.
+  // For prefetching their state.
   const Lanes& lanes() const { return lanes_; }
 
  private:

@@ -204,7 +204,7 @@ class ActiveLanes {
   void add(uint32_t tag, uint32_t lane);
   void remove(uint32_t tag);
   uint32_t find(uint32_t tag) const;
-  // Prefetch what `find` reads.
+  // Prefetch the memory that `find` reads.
   void expect_find() const { prefetch(active_.data()); }
 
  private:

@@ -27,7 +27,7 @@ uint64_t mixed(uint64_t value) {  // splitmix64, Steele, Lea and Flood 2014
   return value ^ value >> 31;
 }
 
-// A digest of a sequence of numbers, in 128 bits: what differs has another one.
+// A digest of a sequence of numbers, in 128 bits: different sequences have different ones.
 struct Digest {
   uint64_t a = 0x9e3779b97f4a7c15ULL;
   uint64_t b = 0xd1b54a32d192ed03ULL;
@@ -63,7 +63,7 @@ class Classes {
   std::unordered_map<Digest, uint32_t, DigestHash> numbers_;
 };
 
-// The messages of a lane, and what each waits for within its op.
+// The messages of a lane, and the dependencies of each within its op.
 Digest digest_of(const Lane& lane, const std::vector<Entry>& entries, const Cutting& cutting, int64_t op_bytes) {
   const LaneCut cut = lane_cut(lane, cutting, op_bytes);
   Digest digest;
@@ -73,7 +73,7 @@ Digest digest_of(const Lane& lane, const std::vector<Entry>& entries, const Cutt
   for (int32_t i = lane.first_entry; i < lane.first_entry + lane.entry_count; ++i) {
     const Entry& entry = entries[static_cast<size_t>(i)];
     digest.add(entry.kind).add(entry.after_lane).add(entry.after_entry);
-    // Of a chunk, all loops but the last have the same bytes (`LaneCut::bytes`); of a block, they follow from its size.
+    // All loops but the last have the same bytes of a chunk (`LaneCut::bytes`); those of a block follow from its size.
     if (cut.loops > 0) digest.add(cut.blocks ? cut.block(entry.chunk) : cut.bytes(cut.loops - 1, entry.chunk));
   }
   return digest;
@@ -97,7 +97,7 @@ class RankRefinement {
   }
 
  private:
-  // What a program does with a communicator or peer: ops that differ in nothing else are alike.
+  // An op of a program without its sequence and dependencies: ops that are equal in this use connections alike.
   struct Use {
     OpKind kind;
     int32_t slot;
@@ -138,7 +138,7 @@ class RankRefinement {
   std::vector<uint32_t> receive_end_;
   std::vector<uint32_t> row_of_rank_;
   std::vector<uint32_t> first_way_;
-  std::vector<Digest> fixed_;  // by connection: what does not depend on classes
+  std::vector<Digest> fixed_;  // by connection: its properties that do not depend on classes
   std::vector<uint32_t> rank_class_;
   std::vector<uint32_t> connection_class_;  // kNone: unused
   std::vector<uint32_t> link_class_;
@@ -151,7 +151,7 @@ class RankRefinement {
   std::map<int32_t, int64_t> ranks_on_port_;
 };
 
-// Compare the ranks by themselves: what each does in which order, on which of its connections.
+// Compare the ranks by themselves: their ops in order, and the connections of each.
 bool RankRefinement::load() {
   if (!ranks_.load(plan_, kEveryPort)) return false;
   connections_.load(ranks_.indices());
@@ -286,7 +286,7 @@ bool RankRefinement::load_connections() {
     const PlannedConnection& c = plan_.connections[row];
     first_way_.push_back(way);
     way += ways_of(c);
-    // What is sent and never received, or the other way round, is for the engine to report.
+    // A connection with one end in use alone is for the engine to report.
     if ((send_end_[row] == kNone) != (receive_end_[row] == kNone)) return false;
     if (send_end_[row] == kNone) continue;
     Digest& digest = fixed_[row];
@@ -400,7 +400,7 @@ void RankRefinement::match_connections(AlikeRanks& out) const {
   }
 }
 
-// Each link stands for those of its class, over which the flows of a class spread evenly: `flows * part / links` are on each.
+// The first link of a class represents it; the flows of a class spread evenly over its links: `flows * part / links` are on each.
 void RankRefinement::fold_network(AlikeRanks& out) const {
   const auto count = [](const std::vector<uint32_t>& classes, size_t most) {
     std::vector<double> sizes(most, 0);

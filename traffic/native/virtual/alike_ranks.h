@@ -2,8 +2,8 @@
 //
 // Ranks are alike if their programs, messages and links are equal, and each step's peer is alike as well: the coarsest equitable
 // partition of ranks, connections and links (Godsil and Royle, Algebraic Graph Theory, 9.3), found by colour refinement. Max-min
-// fair rates are unique, so they are equal within a class; a link counts the flows of a class as often as it carries them. What
-// can differ from a run of all ranks is the order of events of different ranks at the same instant.
+// fair rates are unique, so they are equal within a class; a link counts the flows of a class as often as it carries them. Only
+// the order of events of different ranks at the same instant can differ from a run of all ranks.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,7 @@ class AlikeRanks {
   const FlowNetwork& network() const { return network_; }
   // Number of ranks that do the same as the sender of a connection.
   int64_t senders(int32_t connection) const { return senders_[static_cast<size_t>(connection)]; }
-  // The connection on which a rank to run receives what a rank to run sends on `connection`, and the reverse.
+  // The connection on which a rank to run receives the messages that a rank to run sends on `connection`, and the reverse.
   int32_t received_on(int32_t connection) const { return received_on_[static_cast<size_t>(connection)]; }
   int32_t sent_on(int32_t connection) const { return sent_on_[static_cast<size_t>(connection)]; }
 
@@ -61,7 +61,7 @@ class AlikeRanks {
   std::vector<int64_t> senders_;
   std::vector<int32_t> received_on_;
   std::vector<int32_t> sent_on_;
-  std::vector<int32_t> link_of_;  // by link: the link of `network` that stands for it; -1: unused
+  std::vector<int32_t> link_of_;  // by link: the link of `network` that represents it
   FlowNetwork network_;
 };
 

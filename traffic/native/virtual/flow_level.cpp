@@ -336,7 +336,7 @@ void FlowLevel::deliver(const Due& due, Nanos now) {
   }
 }
 
-// Prefetch the state that the next deliveries need: thousands are due at once in a large job, whose state exceeds the caches.
+// Prefetch the state that the next deliveries need: a large job has thousands at one instant, and its state exceeds the caches.
 void FlowLevel::expect_delivery(size_t i) const {
   const Lanes& lanes = core_->carried().lanes();
   for (size_t step = 1; step <= 3; ++step) {

@@ -30,7 +30,7 @@ struct FlowLevelOutcome {
   std::string failure;            // "": every rank finished
   bool too_many_messages = false;
   Nanos end_ns = 0;
-  int64_t ranks_run = 0;          // fewer than the plan has: one of alike ranks stands for all
+  int64_t ranks_run = 0;          // fewer than the plan has: one of alike ranks is run for all
   int64_t messages = 0;           // messages or message parts of the ranks that were run
   int64_t most_live_flows = 0;    // of the ranks that were run
   int64_t settlings = 0;
