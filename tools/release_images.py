@@ -15,7 +15,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 TARGETS: Final = {"etloop": (), "etloop-agent": ("--target", "agent")}
 """Image -> options of its stage in the Dockerfile."""
 PYTHON_TAG: Final = "cp311"
-"""Of the wheel that the base's Python installs."""
+"""Tag of the wheel that the base's Python installs."""
 Run = Callable[..., str]
 
 

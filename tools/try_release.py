@@ -1,8 +1,9 @@
 """Try a release as its users do: `python tools/try_release.py RELEASE PYTHON`, after `make release`.
 
-Makes environments that have pip alone, installs the wheels that fit PYTHON, and runs the demo, a rack with its embedded broker
-whose agents are of the agent's wheel, and the tests that need no source of ETLoop; checks that other people's packages fit next to it, and how large an agent's host
-becomes. Ends with 1 at the first step that fails. Of this tree only the tests are used.
+Makes environments that have pip alone, installs the wheels that fit PYTHON, and runs the demo, a rack with its embedded
+broker whose agents are those of the agent's wheel, and the tests that need no source of ETLoop; checks that other people's
+packages fit next to it, and how large an agent's host becomes. Ends with 1 at the first step that fails. Of this tree only
+the tests are used.
 """
 
 from __future__ import annotations

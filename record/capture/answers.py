@@ -1,8 +1,8 @@
 """Values that a script reads on the host although no data was computed: what is known, what was declared, what is assumed.
 
 Known are results of other ranks' declared counts, and that numbers are finite: a script asks whether a loss is NaN.
-Floats and integers are assumed to be 1. Neither may become a shape: an assumed float must not become an integer, and of an assumed
-integer only floats and text may be made.
+Floats and integers are assumed to be 1. Neither may become a shape: an assumed float must not become an integer, and an assumed
+integer may only become a float or text.
 """
 
 from __future__ import annotations

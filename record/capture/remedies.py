@@ -19,7 +19,7 @@ _REMEDIES: Final = (
     ),
     (
         ("AssumedInteger",),
-        "an integer that was read of a tensor has no data: declare it with --item FILE:LINE=VALUE, counts with --tokens, or use --hook",
+        "an integer that was read of a tensor has no data: declare it with --item FILE:LINE=VALUE, or counts with --tokens",
     ),
     ((".numpy()", "numpy() is not supported"), "keep values in tensors, or replace the call in --hook FILE"),
     (

@@ -67,7 +67,9 @@ distributed.all_to_all_single(mine, tokens, from_ranks, to_ranks)
 """
 )
 REFUSED: Final = {
-    "an integer that was read of a tensor has no data": "n = torch.ones(4, dtype=torch.int64).cumsum(0)[-1]\ntorch.empty(n.item())",
+    "an integer that was read of a tensor has no data": (
+        "n = torch.ones(4, dtype=torch.int64).cumsum(0)[-1]\ntorch.empty(n.item())"
+    ),
     "depends on data": "torch.randn(8).nonzero()",
     "puts tensors on a GPU": "torch.zeros(4, device='cuda').add_(1)",
     "loads a file of tensors": "torch.load('model.pt')",

@@ -21,7 +21,7 @@ class Kind(StrEnum):
     PROGRAM = "of programs that are not installed"
     FETCHED = "of a kernel package that could not be fetched"
     RIGHTS = "for root"
-    TORCH = "of PyTorch, which takes longer to install than continuous integration has"
+    TORCH = "of PyTorch, which this environment lacks (.ci/run records the examples with one of its own)"
     SNAPPI = "of the snappi package, which pins older releases than the lock files"
     CLOUDAI = "of CloudAI, which is not on the package index"
     KERNEL = "of what this kernel or machine does not have"

@@ -78,8 +78,8 @@ class Core final : public PortSink {
   // Set the peers' endpoints, before the first packet. Endpoints not listed are as the plan has them.
   void set_peer_endpoints(const std::vector<Endpoint>& peers) { cards_.set_peer_endpoints(peers); }
 
-  // Set how long acknowledgements may be delayed; call before the start. Nothing waits for those of grants, which may be delayed
-  // four times as long. The delays are below the peer's retransmission timeout, and 0 under fault injection.
+  // Set how long acknowledgements may be delayed; call before the start. No operation waits for those of grants, which may be
+  // delayed four times as long. The delays are below the peer's retransmission timeout, and 0 under fault injection.
   void set_answer_patience(Nanos patience_ns) {
     const Nanos peer_waits_ns = std::min(plan_.transport.recovery.timeout_floor_ns, plan_.transport.timeout_ns);
     const Nanos data_ns = faults_ == nullptr ? std::min(patience_ns, peer_waits_ns / 16) : 0;
