@@ -51,6 +51,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="carry flows of SEND as WRITE with immediate, with a warning",
     )
+    parser.add_argument(
+        "--own-dscp",
+        type=parse_whole,
+        metavar="N",
+        help="DSCP of ETLoop's own packets (grants, their ACKs, probes), of a queue without flows (default: that of CNPs)",
+    )
 
 
 def run(parsed: argparse.Namespace) -> CommandResult:
@@ -59,6 +65,8 @@ def run(parsed: argparse.Namespace) -> CommandResult:
     import sys
 
     from etloop.contract.base.errors import ConfigError, Problem
+    from etloop.contract.model.topology import DSCPS
+    from etloop.controller.otg.plan import Carriage
     from etloop.controller.otg_server.certificate import server_context
     from etloop.controller.otg_server.held_test import ServeOptions
     from etloop.controller.otg_server.server import GrpcSettings, OtgServer
@@ -69,6 +77,8 @@ def run(parsed: argparse.Namespace) -> CommandResult:
         raise ConfigError(Problem("--certificate", problem, "name both files, or none"))
     if parsed.messages < 0:
         raise ConfigError(Problem("--messages", "is negative", "give 1 or more, or leave it out"))
+    if parsed.own_dscp is not None and not 0 <= parsed.own_dscp < DSCPS:
+        raise ConfigError(Problem("--own-dscp", "is no DSCP", f"give 0 to {DSCPS - 1}, or leave it out"))
     endpoint = _endpoint("--bind", parsed.bind, insecure=parsed.insecure)
     grpc_endpoint = (
         _endpoint("--grpc", parsed.grpc, insecure=parsed.insecure) if parsed.grpc is not None else None
@@ -90,7 +100,7 @@ def run(parsed: argparse.Namespace) -> CommandResult:
         sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
 
-    server = OtgServer(rig, ServeOptions(parsed.messages, parsed.send_as_write))
+    server = OtgServer(rig, ServeOptions(parsed.messages, Carriage(parsed.send_as_write, parsed.own_dscp)))
     asyncio.run(server.serve(host.strip("[]"), int(port), context, print_listening, grpc))
     return CommandResult("")
 

@@ -67,6 +67,19 @@ _SENDS: Final = (Verb.SEND, Verb.SEND_WITH_IMMEDIATE)
 
 
 @dataclass(frozen=True, slots=True)
+class Carriage:
+    """How flows are carried, as the operator of a server sets it."""
+
+    sends_as_writes: bool = False
+    """Carry flows of SEND as WRITE with immediate."""
+    own_dscp: int | None = None
+    """DSCP of grants, their ACKs and probes on ports with options; None: that of CNPs."""
+
+
+AS_CONFIGURED: Final = Carriage()
+
+
+@dataclass(frozen=True, slots=True)
 class FlowRun:
     """A flow as a run carries it."""
 
@@ -171,13 +184,13 @@ def plan_run(
     run_id: str,
     *,
     nonce: int,
-    sends_as_writes: bool = False,
+    carriage: Carriage = AS_CONFIGURED,
 ) -> RunPlan:
     """Return the plan in which the named flows send `messages` each; above `MOST_PASS_MESSAGES`, at least so many.
 
     The ports of `test.captures` are captured. `nonce` is a random number of this run. Ports with options give
-    probes and all packets of grants the marks of CNPs, so that a switch's other queues count what OTG counts. Raise
-    `PlanError` if the flows do not fit on the rig.
+    probes and all packets of grants `carriage.own_dscp`, else that of CNPs, so that a switch's other queues count
+    what OTG counts. Raise `PlanError` if the flows do not fit on the rig.
     """
     runs = tuple(run for run in flow_runs(test) if run.flow.name in names)
     raw_flows = tuple(flow for flow in test.raw_flows if flow.name in names)
@@ -199,12 +212,13 @@ def plan_run(
             scenario.transport.settings(own_packets_apart=True),
             test.options.get(port),
             _limit_bps(runs, port, rig, label),
+            carriage.own_dscp,
         )
         for port, label in test.ports.items()
     }
     assignments = {
         name: replace(
-            _with_options(assignment, transports, runs, sends_as_writes=sends_as_writes),
+            _with_options(assignment, transports, runs, sends_as_writes=carriage.sends_as_writes),
             frames=_frame_work(assignment, test, raw_flows),
         )
         for name, assignment in plan.assignments.items()
@@ -347,9 +361,12 @@ def _limit_bps(runs: Sequence[FlowRun], port: str, rig: Rig, label: str) -> int:
 
 
 def transport_of_port(
-    base: TransportSettings, options: PortOptions | None, limit_bps: int
+    base: TransportSettings, options: PortOptions | None, limit_bps: int, own_dscp: int | None = None
 ) -> TransportSettings:
-    """Return the transport of a port with its options; without options it keeps ETLoop's defaults."""
+    """Return the transport of a port with its options; without options it keeps ETLoop's defaults.
+
+    `own_dscp` is the DSCP of ETLoop's own packets; None: that of CNPs.
+    """
     pacing = replace(base.congestion.pacing, limit_bps=limit_bps, catch_up_ns=_CATCH_UP_NS)
     if options is None:
         return replace(base, congestion=replace(base.congestion, pacing=pacing))
@@ -363,7 +380,8 @@ def transport_of_port(
             base.cnp, dscp=options.cnp.dscp, ecn=options.cnp.ecn, interval_ns=options.cnp_interval_ns
         ),
         ack=_marks(options.ack),
-        clear_to_send=_marks(options.cnp),
+        # Not ECN-capable: a grant that is marked CE would be answered by a CNP.
+        clear_to_send=MarkSettings(dscp=options.cnp.dscp if own_dscp is None else own_dscp, ecn=0),
         congestion=replace(_congestion(options.dcqcn), pacing=pacing),
     )
 

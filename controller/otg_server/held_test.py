@@ -19,7 +19,15 @@ from etloop.controller.otg.collective_plan import plan_step
 from etloop.controller.otg.counts import idle_counts
 from etloop.controller.otg.mapping import map_config
 from etloop.controller.otg.model import OtgTest
-from etloop.controller.otg.plan import MOST_MESSAGES, check_runnable, connecting, flow_runs, plan_run
+from etloop.controller.otg.plan import (
+    AS_CONFIGURED,
+    MOST_MESSAGES,
+    Carriage,
+    check_runnable,
+    connecting,
+    flow_runs,
+    plan_run,
+)
 from etloop.controller.otg.requests import ControlRequest, MetricsRequest, Order
 from etloop.controller.otg.states import TestEvent, TestState, after
 from etloop.controller.otg_server.collective_runs import CollectiveRuns, JobState
@@ -53,8 +61,7 @@ class ServeOptions:
 
     messages: int = 0
     """Messages of each flow from start on; 0: as many as the server can count."""
-    sends_as_writes: bool = False
-    """Carry flows of SEND as WRITE with immediate."""
+    carriage: Carriage = AS_CONFIGURED
 
 
 class HeldTest:
@@ -95,7 +102,7 @@ class HeldTest:
 
     def _check(self, config: Any) -> tuple[OtgTest, tuple[str, ...]]:
         test = map_config(config, self._rig.ports)
-        replaced = check_runnable(test, self._rig, sends_as_writes=self._options.sends_as_writes)
+        replaced = check_runnable(test, self._rig, sends_as_writes=self._options.carriage.sends_as_writes)
         names = test.flow_names
         if test.collectives is not None:
             for step in test.collectives.steps:
@@ -294,7 +301,7 @@ class HeldTest:
             messages,
             run_id,
             nonce=nonce,
-            sends_as_writes=self._options.sends_as_writes,
+            carriage=self._options.carriage,
         )
         self._run = OtgRun(connecting(plan) if connects else plan, self._rig, self._report)
         return self._run

@@ -19,6 +19,7 @@ from etloop.controller.otg.counts import RunCounts, idle_counts, message_link_by
 from etloop.controller.otg.mapping import map_config
 from etloop.controller.otg.model import OtgTest
 from etloop.controller.otg.plan import (
+    Carriage,
     RunPlan,
     check_runnable,
     connecting,
@@ -106,6 +107,17 @@ def test_options_reach_the_transport_of_their_port_alone() -> None:
     assert second.congestion.parameters == ()
 
 
+def test_own_packets_may_have_a_dscp_of_their_own_and_are_not_marked() -> None:
+    config = with_options(cnp={"ip_dscp": {"value": 1}, "ecn_value": "ect_0"})
+    test = map_config(config, RIG.ports)
+    names = [flow.name for flow in test.flows]
+    for own_dscp, expected in ((None, 1), (49, 49)):
+        plan = plan_run(test, RIG, names, 1, "run", nonce=1, carriage=Carriage(own_dscp=own_dscp)).plan
+        (first, _) = plan.assignments["left"].transports
+        assert (first.clear_to_send.dscp, first.clear_to_send.ecn) == (expected, 0)
+        assert (first.cnp.dscp, first.cnp.ecn) == (1, 2)
+
+
 def test_packets_of_grants_and_probes_have_the_marks_of_cnps_but_not_while_connecting() -> None:
     run_plan = planned(with_options(cnp={"ip_dscp": {"value": 1}}))
 
@@ -144,7 +156,7 @@ def test_ranks_of_a_flow_have_its_verb(verb: str, sends: bool) -> None:
     test = map_config(config, RIG.ports)
     names = [flow.name for flow in test.flows]
     for as_writes in (False, True):
-        plan = plan_run(test, RIG, names, 1, "run", nonce=1, sends_as_writes=as_writes).plan
+        plan = plan_run(test, RIG, names, 1, "run", nonce=1, carriage=Carriage(as_writes)).plan
         ranks = [rank for assignment in plan.assignments.values() for rank in assignment.ranks]
         assert {rank.sends for rank in ranks} == {sends and not as_writes}
 

@@ -17,6 +17,7 @@ import aiohttp
 import pytest
 
 from etloop.contract.base.errors import ConfigError
+from etloop.controller.otg.plan import Carriage
 from etloop.controller.otg_server.certificate import server_context
 from etloop.controller.otg_server.held_test import ServeOptions
 from etloop.controller.otg_server.server import MOST_BODY_BYTES, GrpcSettings, OtgServer
@@ -48,7 +49,7 @@ class Client:
 @asynccontextmanager
 async def served(*, tls: bool = False, **options: Any) -> AsyncIterator[Client]:
     """Serve for the time of the block; sends are carried as writes."""
-    server = OtgServer(RIG, ServeOptions(sends_as_writes=True, **options))
+    server = OtgServer(RIG, ServeOptions(carriage=Carriage(sends_as_writes=True), **options))
     bound: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     context = server_context(None, None) if tls else None
     serving = asyncio.create_task(
@@ -102,7 +103,7 @@ async def test_script_over_grpc_gets_the_same_answers() -> None:
             api.set_config(config)
         assert api.from_exception(caught.value).kind == "validation"
 
-    server = OtgServer(RIG, ServeOptions(sends_as_writes=True))
+    server = OtgServer(RIG, ServeOptions(carriage=Carriage(sends_as_writes=True)))
     bound: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(
         server.serve(
