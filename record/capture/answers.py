@@ -2,7 +2,7 @@
 
 Known are results of other ranks' declared counts, and that numbers are finite: a script asks whether a loss is NaN.
 Floats and integers are assumed to be 1. Neither may become a shape: an assumed float must not become an integer, and an assumed
-integer may only become a float or text.
+integer may only become a float, text or a tensor.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class AssumedFloat(float):
 
 
 class AssumedInteger:
-    """An integer that represents data: only floats and text may be made of it, such as the share of right predictions."""
+    """An integer that represents data: it may become a float, text or a tensor, such as a share of right predictions."""
 
     def __init__(self, place: str) -> None:
         self.place = place
@@ -112,7 +112,7 @@ class AssumedInteger:
 
 
 def _without_assumed(data: Any) -> tuple[Any, bool]:
-    """Return what a tensor may be made of, integers for assumed ones, and whether some of it was assumed."""
+    """Return the numbers for a tensor, with 1 for each assumed integer, and whether any number was assumed."""
     if isinstance(data, AssumedInteger):
         return 1, True
     if isinstance(data, (list, tuple)):
@@ -122,7 +122,7 @@ def _without_assumed(data: Any) -> tuple[Any, bool]:
 
 
 def _forget_assumed(make: Any) -> Any:
-    """Wrap a function that makes tensors of Python numbers: of assumed numbers it makes tensors without known values."""
+    """Wrap a function that makes tensors from Python numbers, so that a tensor of assumed numbers has no known value."""
 
     @functools.wraps(make)
     def make_tensor(data: Any, *args: Any, **kwargs: Any) -> Any:
@@ -271,7 +271,7 @@ class Answers:
             self._assumed = AssumedSeed(seed, place)
             return seed
         if self._is_item:
-            self._counts[place, "1, of which only floats and text may be made"] += 1
+            self._counts[place, "1, from which only floats, text and tensors are made"] += 1
             self._assumed = AssumedInteger(place)
             return 1
         raise Refusal(

@@ -81,3 +81,5 @@ def test_examples_need_no_file_of_another() -> None:
     ]
     assert missing == []
     assert named.findall((ROOT / "examples/laptop/controller.yaml").read_text()) == ["rig.yaml"]
+    laptop, loopback = (ROOT / f"examples/{name}/rig.yaml" for name in ("laptop", "loopback"))
+    assert laptop.read_text() == loopback.read_text(), "both are two agents on loopback; change both"

@@ -425,7 +425,7 @@ void a_message_is_not_cut_by_those_of_others_where_calls_cost() {
   CHECK_EQ(passer.port.sent[2].flow, passer.port.sent[3].flow);
 }
 
-// Nobody waits for them; the last one answers for all, and half a window is answered at once.
+// The last one answers for all before it; half a window is answered at once.
 void acknowledgements_of_grants_are_held_for_their_patience() {
   Passer passer;
   const Nanos begin_ns = passer.clock.now_ns;
