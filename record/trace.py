@@ -104,7 +104,7 @@ def write_job(
     metadata = encode_metadata(attributes=metadata_of(tuple(recordings.values()), facts))
     write_trace(
         directory,
-        [writer.nodes(rank) for rank in range(writer.world_size)],
+        [writer.messages(rank) for rank in range(writer.world_size)],
         writer.groups,
         metadata=metadata,
         keep=keep,

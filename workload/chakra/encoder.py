@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from typing import Final, NewType
 
 from etloop.workload.trace.trace import NodeKind
 
@@ -41,6 +41,8 @@ class ValueCase(IntEnum):
 
 
 Scalar = bool | int | float | str | bytes
+Framed = NewType("Framed", bytes)
+"""Encoded messages, each with its length in front, as a trace file holds them."""
 
 _FIXED_FORMATS: Final = {
     ValueCase.DOUBLE: "<d",
@@ -95,9 +97,9 @@ def tagged(field: int, body: bytes) -> bytes:
     return varint(field << 3 | _BYTES) + varint(len(body)) + body
 
 
-def framed(message: bytes) -> bytes:
-    """Return a message with its length in front, the form in which a trace file holds it."""
-    return varint(len(message)) + message
+def framed(message: bytes) -> Framed:
+    """Return a message with its length in front."""
+    return Framed(varint(len(message)) + message)
 
 
 def encode_attribute(attribute: EtAttribute) -> bytes:
@@ -127,18 +129,22 @@ def encode_node(node: EtNode) -> bytes:
             _packed_field(5, node.data_deps),
             _number_field(6, node.start_us),
             _number_field(7, node.duration_us),
-            *(tagged(10, encode_attribute(attribute)) for attribute in node.attributes),
+            encode_node_attributes(node.attributes),
             _storage_field(node.moved_bytes),
         )
     )
 
 
-def encode_trace(nodes: Iterable[EtNode], metadata: bytes | None = None) -> Iterator[bytes]:
-    """Yield the framed messages of one rank's file, in order. `metadata` is an encoded `GlobalMetadata`; None writes
-    the default."""
+def encode_node_attributes(attributes: Iterable[EtAttribute]) -> bytes:
+    """Encode attributes as fields of a `Node`. After those of `encode_node` they are further attributes of that node."""
+    return b"".join(tagged(10, encode_attribute(attribute)) for attribute in attributes)
+
+
+def encode_trace(nodes: Iterable[EtNode | Framed], metadata: bytes | None = None) -> Iterator[Framed]:
+    """Yield the messages of one rank's file, in order. `metadata` is an encoded `GlobalMetadata`; None writes the default."""
     yield framed(encode_metadata() if metadata is None else metadata)
     for node in nodes:
-        yield framed(encode_node(node))
+        yield framed(encode_node(node)) if isinstance(node, EtNode) else node
 
 
 def _number_field(field: int, value: int) -> bytes:

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from etloop.contract.base.errors import Problem, TraceError
-from etloop.workload.chakra.encoder import EtNode, encode_trace
+from etloop.workload.chakra.encoder import EtNode, Framed, encode_trace
 from etloop.workload.trace.trace_names import by_prefix, listed, shown
 
 
-def write_et(path: Path, nodes: Iterable[EtNode], metadata: bytes | None = None) -> None:
+def write_et(path: Path, nodes: Iterable[EtNode | Framed], metadata: bytes | None = None) -> None:
     """Write one rank's trace. `metadata` is an encoded `GlobalMetadata`; None writes that of the current version."""
     with path.open("wb") as file:
         for piece in encode_trace(nodes, metadata):
@@ -22,7 +22,7 @@ def write_et(path: Path, nodes: Iterable[EtNode], metadata: bytes | None = None)
 
 def write_trace(
     directory: Path,
-    ranks: Sequence[Iterable[EtNode]],
+    ranks: Sequence[Iterable[EtNode | Framed]],
     groups: Mapping[str, Sequence[int]] | None = None,
     prefix: str = "w",
     metadata: bytes | None = None,

@@ -66,6 +66,11 @@ class Communication:
     place: str
     operator: str
 
+    @property
+    def is_message(self) -> bool:
+        """True for a send or receive."""
+        return self.type in ("send", "recv")
+
 
 @dataclass(frozen=True, slots=True)
 class Wait:

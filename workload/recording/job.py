@@ -6,7 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.workload.chakra.encoder import EtAttribute, EtNode, ValueCase
+from etloop.workload.chakra.encoder import (
+    EtAttribute,
+    EtNode,
+    Framed,
+    ValueCase,
+    encode_node,
+    encode_node_attributes,
+    framed,
+)
 from etloop.workload.chakra.nodes import DURATION_ATTRIBUTE, SPLIT_ATTRIBUTE, attributes_of
 from etloop.workload.recording.events import Communication, RecordedRank
 from etloop.workload.recording.graph import GraphNode, RankGraph
@@ -32,14 +40,28 @@ class RecordedJob:
         return next(role.ranks[0] for role in self.roles if rank in role.ranks)
 
 
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A communication, encoded but for its group or peer, in which the ranks of a role differ."""
+
+    operation: Communication
+    head: bytes
+    tail: bytes
+
+
 class JobWriter:
-    """Makes the nodes of every rank, and collects the groups that they name."""
+    """Makes the messages of every rank's file, and collects the groups that they name.
+
+    A recorded rank is encoded once for all ranks that it represents.
+    """
 
     def __init__(self, job: RecordedJob) -> None:
         self._job = job
         self._families = {rank: families_of(recording.groups) for rank, recording in job.recordings.items()}
         self._keys: dict[tuple[FamilyName, Members], str] = {}
         self._counts: dict[str, int] = {}
+        self._programs: dict[int, tuple[Framed | _Call, ...]] = {}
+        """By recorded rank."""
         self.groups: dict[str, Members] = {}
         """Members by the key of `pg_name`, complete after all ranks were made."""
         self._representatives = self._all_representatives()
@@ -54,48 +76,29 @@ class JobWriter:
         by_rank = {rank: role.ranks[0] for role in self._job.roles for rank in role.ranks}
         return tuple(rank if rank in self._job.graphs else by_rank[rank] for rank in range(world_size))
 
-    def nodes(self, rank: int) -> Iterator[EtNode]:
-        """Yield the nodes of a rank in order of issue."""
+    def messages(self, rank: int) -> Iterator[Framed]:
+        """Yield the nodes of a rank in order of issue, encoded."""
         recorded = self._representatives[rank]
         families = self._families[recorded]
-        for index, node in enumerate(self._job.graphs[recorded].nodes):
-            yield EtNode(
-                index,
-                node.name,
-                node.kind,
-                node.deps,
-                duration_us=-(-node.duration_ns // _NS_PER_US),
-                attributes=_attributes(node)
-                if node.operation is None
-                else self._communication(node, node.operation, rank, families),
-                moved_bytes=node.moved_bytes if node.kind is NodeKind.STORAGE else None,
-            )
-
-    def _communication(
-        self, node: GraphNode, operation: Communication, rank: int, families: Families
-    ) -> tuple[EtAttribute, ...]:
-        family, own = families.by_key[operation.group]
-        members = own if rank in own else families.by_rank[family][rank]
-        text = (
-            EtAttribute("module", ValueCase.STRING, operation.module),
-            EtAttribute("script_line", ValueCase.STRING, operation.place),
-            EtAttribute("operator", ValueCase.STRING, operation.operator),
-            EtAttribute("data_type", ValueCase.STRING, operation.data_type),
-            EtAttribute("group_description", ValueCase.STRING, family.description),
-            EtAttribute("is_async", ValueCase.BOOL, node.is_async),
-            *((EtAttribute("data_from", ValueCase.INT64, node.data_from),) if node.data_from else ()),
-        )
-        common = attributes_of(is_cpu_op=False, comm_size=operation.input_bytes, stream=node.stream)
-        if operation.type in ("send", "recv"):
-            assert operation.peer is not None
-            peer = members[operation.peer]
-            source, destination = (rank, peer) if operation.type == "send" else (peer, rank)
-            tag = operation.tag & _MOST_INT32
-            return (*common, *attributes_of(comm_src=source, comm_dst=destination, comm_tag=tag), *text)
-        key = self._key(family, members, operation.root or 0)
-        splits = attributes_of(**{SPLIT_ATTRIBUTE: operation.send_splits}) if operation.send_splits else ()
-        kind = CollectiveKind[operation.type.upper()]
-        return (*common, *attributes_of(comm_type=int(kind), pg_name=key), *splits, *text)
+        program = self._programs.get(recorded)
+        if program is None:
+            program = self._programs[recorded] = tuple(_program(self._job.graphs[recorded], families))
+        group_fields: dict[tuple[str, int], bytes] = {}
+        for part in program:
+            if not isinstance(part, _Call):
+                yield part
+                continue
+            operation = part.operation
+            if operation.is_message:
+                middle = encode_node_attributes(_ends(operation, rank, _members(families, operation, rank)))
+            else:
+                group = (operation.group, operation.root or 0)
+                if group not in group_fields:
+                    family, _ = families.by_key[operation.group]
+                    key = self._key(family, _members(families, operation, rank), group[1])
+                    group_fields[group] = encode_node_attributes(attributes_of(pg_name=key))
+                middle = group_fields[group]
+            yield framed(part.head + middle + part.tail)
 
     def _key(self, family: FamilyName, members: Members, root: int) -> str:
         """Return the key of a group. The schema has no attribute for a root, which is the first member: other roots get a
@@ -112,6 +115,66 @@ class JobWriter:
             key = f"{key}.root{root}"
         self.groups.setdefault(key, members[root:] + members[:root])
         return key
+
+
+def _program(graph: RankGraph, families: Families) -> Iterator[Framed | _Call]:
+    """Yield the nodes of a recorded rank: runs of those that all ranks of its role share, and communications."""
+    shared: list[bytes] = []
+    for index, node in enumerate(graph.nodes):
+        if node.operation is None:
+            shared.append(framed(encode_node(_node(index, node, _attributes(node)))))
+            continue
+        if shared:
+            yield Framed(b"".join(shared))
+            shared.clear()
+        family, _ = families.by_key[node.operation.group]
+        yield _call(index, node, node.operation, family.description)
+    if shared:
+        yield Framed(b"".join(shared))
+
+
+def _node(index: int, node: GraphNode, attributes: tuple[EtAttribute, ...]) -> EtNode:
+    return EtNode(
+        index,
+        node.name,
+        node.kind,
+        node.deps,
+        duration_us=-(-node.duration_ns // _NS_PER_US),
+        attributes=attributes,
+        moved_bytes=node.moved_bytes if node.kind is NodeKind.STORAGE else None,
+    )
+
+
+def _call(index: int, node: GraphNode, operation: Communication, group_description: str) -> _Call:
+    common = attributes_of(is_cpu_op=False, comm_size=operation.input_bytes, stream=node.stream)
+    splits: tuple[EtAttribute, ...] = ()
+    if not operation.is_message:
+        common += attributes_of(comm_type=int(CollectiveKind[operation.type.upper()]))
+        if operation.send_splits:
+            splits = attributes_of(**{SPLIT_ATTRIBUTE: operation.send_splits})
+    text = (
+        EtAttribute("module", ValueCase.STRING, operation.module),
+        EtAttribute("script_line", ValueCase.STRING, operation.place),
+        EtAttribute("operator", ValueCase.STRING, operation.operator),
+        EtAttribute("data_type", ValueCase.STRING, operation.data_type),
+        EtAttribute("group_description", ValueCase.STRING, group_description),
+        EtAttribute("is_async", ValueCase.BOOL, node.is_async),
+        *((EtAttribute("data_from", ValueCase.INT64, node.data_from),) if node.data_from else ()),
+    )
+    return _Call(operation, encode_node(_node(index, node, common)), encode_node_attributes((*splits, *text)))
+
+
+def _members(families: Families, operation: Communication, rank: int) -> Members:
+    """Return the group in which a rank calls an operation that was recorded on another rank of its role."""
+    family, own = families.by_key[operation.group]
+    return own if rank in own else families.by_rank[family][rank]
+
+
+def _ends(operation: Communication, rank: int, members: Members) -> tuple[EtAttribute, ...]:
+    assert operation.peer is not None
+    peer = members[operation.peer]
+    source, destination = (rank, peer) if operation.type == "send" else (peer, rank)
+    return attributes_of(comm_src=source, comm_dst=destination, comm_tag=operation.tag & _MOST_INT32)
 
 
 def _attributes(node: GraphNode) -> tuple[EtAttribute, ...]:

@@ -15,7 +15,6 @@ from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.recording.events import Communication, Group, RecordedRank
 
 Members = tuple[int, ...]
-_MESSAGES: Final = ("send", "recv")
 _REMEDY: Final = "record every rank: --record all"
 
 
@@ -83,7 +82,7 @@ def plan_roles(rank: RecordedRank) -> tuple[Role, ...]:
     for operation in rank.operations:
         name, _ = families.by_key[operation.group]
         used[name] = None
-        if operation.type in _MESSAGES:
+        if operation.is_message:
             staged[name] = None
     for name in used | staged:
         _check_division(name, families, rank.world_size)

@@ -92,7 +92,7 @@ def test_a_job_by_role_is_the_job_of_all_ranks(tmp_path: Path) -> None:
         recordings = {rank: stage(rank, 16) for rank in ranks}
         graphs = {rank: build_graph(recorded, TIMES) for rank, recorded in recordings.items()}
         writer = JobWriter(RecordedJob(recordings, graphs, roles))
-        write_trace(tmp_path / name, [writer.nodes(rank) for rank in range(16)], writer.groups)
+        write_trace(tmp_path / name, [writer.messages(rank) for rank in range(16)], writer.groups)
         traces.append({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()})
     assert traces[0] == traces[1]
     trace = read_trace(tmp_path / "roles")
