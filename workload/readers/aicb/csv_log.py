@@ -20,6 +20,7 @@ from etloop.workload.readers.aicb.workload_rows import (
     MAX_ROWS,
     Note,
     RowWriter,
+    Toward,
     Workload,
     WorkloadFault,
     quoted,
@@ -45,12 +46,12 @@ _KINDS: Final = {
 }
 _TRANSFERS: Final = ("isend", "irecv")
 _DIRECTIONS: Final = {
-    ("isend", "send_next"): 1,
-    ("isend", "send_prev"): -1,
-    ("irecv", "recv_next"): 1,
-    ("irecv", "recv_prev"): -1,
+    ("isend", "send_next"): Toward.NEXT,
+    ("isend", "send_prev"): Toward.PREVIOUS,
+    ("irecv", "recv_next"): Toward.NEXT,
+    ("irecv", "recv_prev"): Toward.PREVIOUS,
 }
-"""Distance of the stage that a transfer leads to or comes from."""
+"""Stage that a transfer leads to or comes from."""
 _COMPUTATION: Final = "computation"
 _EPOCH_END: Final = "epoch_end"
 _ROLES: Final = {
@@ -323,13 +324,13 @@ def _write(writer: RowWriter, rows: Sequence[_Row], *, has_stages: bool) -> int:
 
 def _transfer(writer: RowWriter, row: _Row, at: int | None) -> int:
     direction = row.field("additional")
-    offset = _DIRECTIONS.get((row.kind, direction))
-    if offset is None:
+    toward = _DIRECTIONS.get((row.kind, direction))
+    if toward is None:
         expected = ", ".join(name for kind, name in _DIRECTIONS if kind == row.kind)
         raise WorkloadFault(row.line, f"additional of {row.kind} is {quoted(direction)}, expected {expected}")
     size = whole_number(row.field("msg_size"), row.line, "msg_size", MAX_BYTES)
     name = f"{row.field('stage')}.{direction}"
-    return writer.transfer(name, at, offset, size, row.line, is_send=row.kind == "isend")
+    return writer.transfer(name, at, toward, size, row.line, is_send=row.kind == "isend")
 
 
 def _root(degrees: Degrees | None, row: _Row, role: GroupRole | None, kind: CollectiveKind) -> int:

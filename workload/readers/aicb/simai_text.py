@@ -8,7 +8,8 @@ are nanoseconds. Pure.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Final
 
 from etloop.contract.base.late_dataclass import dataclass
@@ -19,6 +20,7 @@ from etloop.workload.readers.aicb.workload_rows import (
     MAX_ROWS,
     Note,
     RowWriter,
+    Toward,
     Workload,
     WorkloadFault,
     quoted,
@@ -81,9 +83,12 @@ def read_simai_text(lines: Sequence[str]) -> Workload:
         remedy = "state the number of ranks: workload.replicate_ranks (--replicate-ranks)"
         notes = [Note("is a MICRO workload, which does not state the number of ranks", remedy)]
     else:
-        batches = _batches(layers, head) if _passes_stages(degrees, head, len(layers)) else ()
-        _write_step(writer, layers, _Pipeline(batches, _pipeline_bytes(head)))
-        notes = _notes(degrees, head, len(layers))
+        assert degrees is not None
+        segments = [_Segment(0, len(layers))]
+        if passes := _passes_stages(degrees, head, layers):
+            segments = list(_segments(layers, head, degrees.pipeline))
+        _write_step(writer, layers, segments, _pipeline_bytes(head))
+        notes = [] if degrees.pipeline == 1 else [_pipeline_note(degrees, head, layers, passes=passes)]
     if empty_collectives := sum(
         layer_pass.kind is not None and not layer_pass.size_bytes
         for layer in layers
@@ -122,12 +127,16 @@ def _degrees(head: dict[str, str]) -> Degrees:
 
 
 @dataclass(frozen=True, slots=True)
-class _Pipeline:
-    """Traffic between pipeline stages: each micro-batch enters a stage before its layers and leaves after them."""
+class _Segment:
+    """Layers that run one after the other: those of a micro-batch in one of the stage's model chunks, or all."""
 
-    batches: tuple[int, ...] = ()
-    """Index of the first layer of each micro-batch; () without traffic."""
-    size_bytes: int = 0
+    first: int
+    following: int
+    """Index of the first layer behind it."""
+    enters: Toward | None = None
+    """Stage that its activations come from, and its gradients go to; None: neither."""
+    leaves: Toward | None = None
+    """Stage that its activations go to, and its gradients come from; None: neither."""
 
 
 def _pipeline_bytes(head: dict[str, str]) -> int:
@@ -138,40 +147,72 @@ def _batch_count(head: dict[str, str]) -> int:
     return whole_number(head.get("ga", "1"), 1, "ga", MAX_ROWS, 1)
 
 
-def _passes_stages(degrees: Degrees | None, head: dict[str, str], layers: int) -> bool:
+def _virtual_stages(head: dict[str, str]) -> int:
+    return whole_number(head.get("vpp", "1"), 1, "vpp", MAX_ROWS, 1)
+
+
+def _chunk_count(head: dict[str, str], layers: Sequence[_Layer]) -> int:
+    """Return the number of model chunks of a stage, each with an equal part of its layers: vpp, or 1 where a micro-batch has
+    fewer layers."""
+    shortest = min(following - first for first, following in _batches(layers, head))
+    return _virtual_stages(head) if _virtual_stages(head) <= shortest else 1
+
+
+def _passes_stages(degrees: Degrees, head: dict[str, str], layers: Sequence[_Layer]) -> bool:
     """Decide whether transfers between stages are replayed: the ranks then no longer share their columns."""
-    assert degrees is not None
-    if degrees.pipeline == 1 or not _pipeline_bytes(head):
+    batches = _batch_count(head)
+    if degrees.pipeline == 1 or not _pipeline_bytes(head) or batches > len(layers):
         return False
-    nodes = 4 * layers + 4 * _batch_count(head)
-    return _batch_count(head) <= layers and degrees.world_size * nodes <= MOST_PEER_CELLS
+    nodes = 4 * len(layers) + 4 * batches * _chunk_count(head, layers)
+    return degrees.world_size * nodes <= MOST_PEER_CELLS
 
 
-def _batches(layers: Sequence[_Layer], head: dict[str, str]) -> tuple[int, ...]:
-    """Return the first layer of each micro-batch: its embedding where there is one per micro-batch, else equal parts."""
+def _batches(layers: Sequence[_Layer], head: dict[str, str]) -> list[tuple[int, int]]:
+    """Return the first layer of each micro-batch and the one behind it. A micro-batch begins at an embedding where there is
+    one for each, else they are equal parts."""
     count = _batch_count(head)
-    starts = tuple(index for index, layer in enumerate(layers) if layer.name == _FIRST_LAYER)
-    return starts if len(starts) == count else tuple(len(layers) * batch // count for batch in range(count))
+    starts = [index for index, layer in enumerate(layers) if layer.name == _FIRST_LAYER]
+    if len(starts) != count:
+        starts = [len(layers) * batch // count for batch in range(count)]
+    return list(pairwise((*starts, len(layers))))
 
 
-def _notes(degrees: Degrees | None, head: dict[str, str], layers: int) -> list[Note]:
-    assert degrees is not None
-    if degrees.pipeline == 1:
-        return []
-    stages, size = degrees.pipeline, head.get("pp_comm", "0")
-    virtual = whole_number(head.get("vpp", "1"), 1, "vpp", MAX_ROWS)
-    if _passes_stages(degrees, head, layers):
+def _segments(layers: Sequence[_Layer], head: dict[str, str], stages: int) -> Iterator[_Segment]:
+    """Yield the segments of a stage in the order of an interleaved schedule: as many micro-batches as there are stages
+    pass the first chunk, then the second, and so on; with one chunk, one micro-batch after the other."""
+    batches, chunks = _batches(layers, head), _chunk_count(head, layers)
+    if batches[0][0]:
+        yield _Segment(0, batches[0][0])
+    for group in range(0, len(batches), stages):
+        for chunk in range(chunks):
+            for first, following in batches[group : group + stages]:
+                count = following - first
+                yield _Segment(
+                    first + count * chunk // chunks,
+                    first + count * (chunk + 1) // chunks,
+                    Toward.PREVIOUS if chunk == 0 else Toward.PREVIOUS_IN_RING,
+                    Toward.NEXT if chunk == chunks - 1 else Toward.NEXT_IN_RING,
+                )
+
+
+def _pipeline_note(degrees: Degrees, head: dict[str, str], layers: Sequence[_Layer], *, passes: bool) -> Note:
+    stages, size, virtual = degrees.pipeline, head.get("pp_comm", "0"), _virtual_stages(head)
+    if passes:
         problem = (
             f"every rank of all {stages} stages runs every line; {_batch_count(head)} micro-batches pass from stage to stage "
             f"with {size} bytes each, all forward, then all backward"
         )
-        if virtual > 1:
-            problem += f"; each passes once, although vpp is {virtual}"
-        return [Note(problem, "use traces of every rank where another schedule matters")]
+        if (chunks := _chunk_count(head, layers)) > 1:
+            problem += (
+                f"; a stage has {chunks} chunks of its lines (vpp), and the last stage passes on to the first"
+            )
+        elif virtual > 1:
+            problem += f"; each passes once, as it has fewer lines than vpp: {virtual}"
+        return Note(problem, "use traces of every rank where another schedule matters")
     problem = f"every rank of all {stages} stages runs every line; what passes between stages (pp_comm: {size} bytes) is in none"
     remedy = "it is left out: use traces of every rank, such as those of etloop synth, where it matters"
-    batches = whole_number(head.get("ga", "1"), 1, "ga", MAX_ROWS)
-    return [Note(problem, remedy, left_out=2 * batches * (stages - 1) * degrees.tensor * degrees.data)]
+    transfers = 2 * _batch_count(head) * (stages * virtual - 1) * degrees.tensor * degrees.data
+    return Note(problem, remedy, left_out=transfers)
 
 
 def _layers(lines: Sequence[str], is_micro: bool) -> list[_Layer]:
@@ -222,37 +263,49 @@ def _passes(layer: _Layer) -> tuple[_Pass, _Pass, _Pass]:
     return layer.forward, layer.input_gradient, layer.weight_gradient
 
 
-def _write_step(writer: RowWriter, layers: Sequence[_Layer], pipeline: _Pipeline) -> None:
+def _write_step(
+    writer: RowWriter, layers: Sequence[_Layer], segments: Sequence[_Segment], size_bytes: int
+) -> None:
+    """Add all segments forward, then all backward in reverse order."""
     last_node: int | None = None
-    last_layers = {following - 1 for following in (*pipeline.batches[1:], len(layers)) if pipeline.batches}
-    for index, layer in enumerate(layers):
-        if index in pipeline.batches:
+    for segment in segments:
+        offset = layers[segment.first].offset
+        if segment.enters is not None:
             last_node = writer.transfer(
-                "activations in", last_node, -1, pipeline.size_bytes, layer.offset, is_send=False
+                "activations in", last_node, segment.enters, size_bytes, offset, is_send=False
             )
-        last_node = _run(writer, f"{layer.name}.forward", last_node, layer.forward, layer)
-        if index in last_layers:
-            writer.transfer("activations out", last_node, 1, pipeline.size_bytes, layer.offset, is_send=True)
-    for index, layer in reversed(tuple(enumerate(layers))):
-        if index in last_layers:
+        for layer in layers[segment.first : segment.following]:
+            last_node = _run(writer, f"{layer.name}.forward", last_node, layer.forward, layer)
+        if segment.leaves is not None:
+            writer.transfer("activations out", last_node, segment.leaves, size_bytes, offset, is_send=True)
+    for segment in reversed(segments):
+        offset = layers[segment.first].offset
+        if segment.leaves is not None:
             last_node = writer.transfer(
-                "gradients in", last_node, 1, pipeline.size_bytes, layer.offset, is_send=False
+                "gradients in", last_node, segment.leaves, size_bytes, offset, is_send=False
             )
-        last_node = _run(writer, f"{layer.name}.input_gradient", last_node, layer.input_gradient, layer)
-        name, weight_gradient = f"{layer.name}.weight_gradient", layer.weight_gradient
-        last_node = writer.compute(name, last_node, weight_gradient.compute_ns, layer.offset)
-        if weight_gradient.kind is not None and weight_gradient.size_bytes:
-            collective = writer.collective(
-                name,
-                last_node,
-                weight_gradient.kind,
-                weight_gradient.size_bytes,
-                weight_gradient.role,
-                layer.offset,
-            )
-            writer.compute(f"{layer.name}.update", collective.node_id, layer.update_ns, layer.offset)
-        if index in pipeline.batches:
-            writer.transfer("gradients out", last_node, -1, pipeline.size_bytes, layer.offset, is_send=True)
+        for layer in reversed(layers[segment.first : segment.following]):
+            last_node = _write_backward(writer, layer, last_node)
+        if segment.enters is not None:
+            writer.transfer("gradients out", last_node, segment.enters, size_bytes, offset, is_send=True)
+
+
+def _write_backward(writer: RowWriter, layer: _Layer, last_node: int | None) -> int | None:
+    """Add the two gradients of a layer and its update; return the node that the layer before it waits for."""
+    last_node = _run(writer, f"{layer.name}.input_gradient", last_node, layer.input_gradient, layer)
+    name, weight_gradient = f"{layer.name}.weight_gradient", layer.weight_gradient
+    last_node = writer.compute(name, last_node, weight_gradient.compute_ns, layer.offset)
+    if weight_gradient.kind is not None and weight_gradient.size_bytes:
+        collective = writer.collective(
+            name,
+            last_node,
+            weight_gradient.kind,
+            weight_gradient.size_bytes,
+            weight_gradient.role,
+            layer.offset,
+        )
+        writer.compute(f"{layer.name}.update", collective.node_id, layer.update_ns, layer.offset)
+    return last_node
 
 
 def _run(writer: RowWriter, name: str, at: int | None, one: _Pass, layer: _Layer) -> int | None:

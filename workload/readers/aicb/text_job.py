@@ -20,7 +20,7 @@ from etloop.contract.base.errors import Problem, TraceError
 from etloop.workload.readers.aicb.csv_log import header_index, read_aicb_csv
 from etloop.workload.readers.aicb.parallel_groups import Degrees
 from etloop.workload.readers.aicb.simai_text import MICRO, TRANSFORMERS, read_simai_text
-from etloop.workload.readers.aicb.workload_rows import Note, Workload, WorkloadFault
+from etloop.workload.readers.aicb.workload_rows import Note, Toward, Workload, WorkloadFault
 from etloop.workload.readers.decompression import CompressionFault, decompressed
 from etloop.workload.readers.node_rows import rank_trace
 from etloop.workload.readers.stores import COPY_AGAIN, bounded, file_pieces, unreadable
@@ -99,7 +99,7 @@ def ranks_of(workload: Workload, where: str) -> tuple[RankTrace, ...]:
 
 def _stages(template: RankTrace, degrees: Degrees) -> Callable[[int], RankTrace]:
     """Return a function that gives a rank the peers of its transfers between stages. Transfers beyond the
-    first or last stage become nodes without effect."""
+    first or last stage, except in the ring, become nodes without effect."""
     is_send, is_recv = template.kind == NodeKind.COMM_SEND, template.kind == NodeKind.COMM_RECV
     if not (is_send | is_recv).any():
         return lambda rank: template
@@ -107,13 +107,13 @@ def _stages(template: RankTrace, degrees: Degrees) -> Callable[[int], RankTrace]
     toward = np.where(is_send, template.comm.dst, np.where(is_recv, template.comm.src, 0))
     kinds = {}
     for is_first, is_last in product((False, True), repeat=2):
-        drops = ((toward < 0) & is_first) | ((toward > 0) & is_last)
+        drops = ((toward == Toward.PREVIOUS) & is_first) | ((toward == Toward.NEXT) & is_last)
         kinds[is_first, is_last] = np.where(drops, NodeKind.METADATA, template.kind).astype(np.uint8)
 
     def of_rank(rank: int) -> RankTrace:
-        stage = rank // stage_ranks
+        stage, position = divmod(rank, stage_ranks)
         kind = kinds[stage == 0, stage == degrees.pipeline - 1]
-        peer = rank + toward * stage_ranks
+        peer = (stage + np.sign(toward)) % degrees.pipeline * stage_ranks + position
         comm = replace(
             template.comm,
             src=np.where(is_recv, peer, np.where(is_send, rank, template.comm.src)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import field
+from enum import IntEnum
 from typing import Final
 
 from etloop.contract.base.late_dataclass import dataclass
@@ -57,6 +58,15 @@ class Workload:
     """The nodes of each pipeline stage, if they differ; (): every rank runs `rows`."""
 
 
+class Toward(IntEnum):
+    """The other stage of a transfer. In the ring, the first stage follows the last."""
+
+    NEXT = 1
+    PREVIOUS = -1
+    NEXT_IN_RING = 2
+    PREVIOUS_IN_RING = -2
+
+
 @dataclass(slots=True)
 class RowWriter:
     """Builds the nodes of a rank; each waits for the node that the caller passes as `after`."""
@@ -102,16 +112,16 @@ class RowWriter:
         return row
 
     def transfer(
-        self, name: str, after: int | None, stage_offset: int, size_bytes: int, offset: int, *, is_send: bool
+        self, name: str, after: int | None, toward: Toward, size_bytes: int, offset: int, *, is_send: bool
     ) -> int:
-        """Add a send to the stage `stage_offset` stages away, or a receive from it; return its id.
+        """Add a send to another stage, or a receive from it; return its id.
 
-        Its peer is the offset, until `text_job` puts in the rank of each stage.
+        Its peer is the value of `toward`, until `text_job` puts in the rank of each stage.
         """
         kind = NodeKind.COMM_SEND if is_send else NodeKind.COMM_RECV
         row = self._add(name, kind, after, offset)
         row.comm_size, row.comm_tag = size_bytes, 0
-        row.comm_src, row.comm_dst = (0, stage_offset) if is_send else (stage_offset, 0)
+        row.comm_src, row.comm_dst = (0, toward) if is_send else (toward, 0)
         return row.node_id
 
     def _members(self, role: GroupRole | None, line: int) -> int:

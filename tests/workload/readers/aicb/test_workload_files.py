@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import random
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -101,7 +102,7 @@ def test_ranks_share_columns_and_are_one_sound_job(tmp_path: Path) -> None:
 
 def test_stages_run_every_line_and_unstated_transfers_are_a_finding(tmp_path: Path) -> None:
     path = tmp_path / "w.txt"
-    path.write_bytes(text(*LAYERS, head=HEAD.replace("pp: 1 ", "pp: 2 ")))
+    path.write_bytes(text(*LAYERS, head=HEAD.replace(" pp: 1 ", " pp: 2 ")))
     trace = read_trace(path)
     assert [one.problem.what for one in trace.left_out] == [
         "every rank of all 2 stages runs every line; what passes between stages (pp_comm: 0 bytes) is in none"
@@ -112,7 +113,7 @@ def test_stages_run_every_line_and_unstated_transfers_are_a_finding(tmp_path: Pa
 
 def test_micro_batches_pass_from_stage_to_stage(tmp_path: Path) -> None:
     """Two ranks a stage, three stages, two micro-batches of two layers each."""
-    head = HEAD.replace("pp: 1 ", "pp: 3 ").replace("ga: 1 ", "ga: 2 ").replace("ep: 2 ", "ep: 1 ")
+    head = HEAD.replace(" pp: 1 ", " pp: 3 ").replace("ga: 1 ", "ga: 2 ").replace("ep: 2 ", "ep: 1 ")
     head = head.replace("all_gpus: 8", "all_gpus: 6") + " pp_comm: 1000"
     layers = [
         f"{name} -1 {time} NONE 0 {time} NONE 0 0 NONE 0 0"
@@ -142,6 +143,38 @@ def test_micro_batches_pass_from_stage_to_stage(tmp_path: Path) -> None:
     assert middle.data_deps[names.index("embedding_layer.forward")].tolist() == [1], (
         "a batch waits for its arrival"
     )
+
+
+def test_model_chunks_pass_through_all_stages_in_a_ring(tmp_path: Path) -> None:
+    """Three stages of one rank, three micro-batches of four layers in two chunks, behind a line that is in no micro-batch."""
+    head = HEAD.replace(" pp: 1 vpp: 1 ga: 1 ", " pp: 3 vpp: 2 ga: 3 ").replace("ep: 2 ", "ep: 1 ")
+    head = head.replace("_group: 2", "_group: 1").replace("all_gpus: 8", "all_gpus: 3") + " pp_comm: 1000"
+    batch = [f"{name} -1 5 NONE 0 5 NONE 0 0 NONE 0 0" for name in ("embedding_layer", "b", "c", "d")]
+    path = tmp_path / "w.txt"
+    path.write_bytes(text("grad_norm -1 7 NONE 0 7 NONE 0 0 NONE 0 0", *batch * 3, head=head))
+    trace = read_trace(path)
+    assert "a stage has 2 chunks of its lines (vpp)" in trace.remarks[0].what
+    first = trace.ranks[0]
+    names = [first.name(node) for node in range(len(first))]
+    forward = [name.removesuffix(".forward") for name in names[: names.index("gradients in")]]
+    enters, leaves = "activations in", "activations out"
+    assert forward == [
+        "grad_norm",
+        *[enters, "embedding_layer", "b", leaves] * 3,
+        *[enters, "c", "d", leaves] * 3,
+    ]
+    analysis = analyse(trace, WorkloadSettings())
+    assert analysis.lowering is not None, "every receive has its send, and nothing waits in a circle"
+    pairs = Counter(
+        (int(ops.src[at]), int(ops.dst[at]))
+        for ops in analysis.ops
+        for at in range(len(ops))
+        if ops.kind[at] == OpKind.SEND
+    )
+    # Twice through the stages, from the last to the first once; the gradients go back.
+    assert pairs == {(0, 1): 6, (1, 2): 6, (2, 0): 3, (1, 0): 6, (2, 1): 6, (0, 2): 3}
+    path.write_bytes(text(*batch * 3, head=head.replace("vpp: 2", "vpp: 5")))
+    assert "each passes once, as it has fewer lines than vpp: 5" in read_trace(path).remarks[0].what
 
 
 def test_a_micro_workload_is_one_rank_to_replicate(tmp_path: Path) -> None:
