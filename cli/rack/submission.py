@@ -20,7 +20,7 @@ from etloop.contract.base.printable import printable
 from etloop.contract.base.units import approximate_bytes
 from etloop.contract.protocol.codec import plain
 from etloop.controller.rack.actor import MOST_CLAIM_CHARACTERS
-from etloop.controller.rack.client.client import RackClient, RackUnreachable, RequestRefused
+from etloop.controller.rack.client.client import BrokerAbsent, RackClient, RackUnreachable, RequestRefused
 from etloop.controller.rack.job import ENDED
 from etloop.controller.rack.mqtt.messages import JobStatus, ProgressStatus, ResultStatus
 from etloop.controller.racks.filters import parse_labels
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from etloop.controller.racks.choice import JobWish
 
 _PAUSE_S: Final = 1.0
+_START_NS: Final = 5 * NS_PER_S
+"""In which a controller that was started at the same time listens."""
 _TRANSIENT: Final = frozenset(("controller", "queue"))
 """Places of problems that may disappear without a change of the request."""
 _LONG_ATTEMPT_NS: Final = 30 * NS_PER_S
@@ -52,7 +54,7 @@ async def carry_out_submission(parsed: argparse.Namespace) -> CommandResult:
     wish = job_wish(parsed, _ports(parsed)) if parsed.any else None
     if wish is None:
         use_named_rack(parsed)
-    deadline_ns = monotonic_ns() + parsed.patience
+    begin_ns = monotonic_ns()
     while True:
         attempt_begin_ns = monotonic_ns()
         try:
@@ -60,18 +62,26 @@ async def carry_out_submission(parsed: argparse.Namespace) -> CommandResult:
         except RackUnreachable as error:
             # An attempt that lasted this long had reached the rack, and lost it only now.
             if monotonic_ns() - attempt_begin_ns > _LONG_ATTEMPT_NS:
-                deadline_ns = monotonic_ns() + parsed.patience
-            if monotonic_ns() >= deadline_ns:
+                begin_ns = monotonic_ns()
+            if monotonic_ns() >= begin_ns + _patience_ns(parsed, error):
                 raise
             sys.stderr.write(f"{error}; retrying\n")
         except RequestRefused as error:
             # Errors of the request itself persist; a rack that drains, or whose queue is full, may take it later.
-            if monotonic_ns() >= deadline_ns or any(
+            if monotonic_ns() >= begin_ns + _patience_ns(parsed, error) or any(
                 problem.where not in _TRANSIENT for problem in error.problems
             ):
                 raise
             sys.stderr.write(f"{error}; retrying\n")
         await asyncio.sleep(_PAUSE_S)
+
+
+def _patience_ns(parsed: argparse.Namespace, error: EtloopError) -> int:
+    """Return how long to try again after this error, by default only where a broker may be starting."""
+    if parsed.patience is None:
+        return _START_NS if isinstance(error, BrokerAbsent) else 0
+    patience_ns: int = parsed.patience
+    return patience_ns
 
 
 async def _attempt(parsed: argparse.Namespace) -> CommandResult:

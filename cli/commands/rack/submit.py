@@ -109,9 +109,9 @@ def _add_waiting(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--patience",
         type=parse_duration,
-        default=0,
         metavar="TIME",
-        help="how long to retry while the rack is unreachable or draining, or its queue is full (default: do not retry)",
+        help="how long to retry while the rack is unreachable or draining, or its queue is full (default: 5s where no broker "
+        "answers, as it may be starting, else do not retry)",
     )
     parser.add_argument(
         "--wait-limit",

@@ -116,6 +116,10 @@ class RackUnreachable(EtloopError):
     exit_code = ExitCode.PREPARATION_FAILED
 
 
+class BrokerAbsent(RackUnreachable):
+    """No broker answered at the address; one may be starting."""
+
+
 class RequestRefused(InputError):
     """The rack refused a request; has all its problems."""
 
@@ -148,7 +152,7 @@ class RackClient:
         except (MqttError, OSError) as error:
             with contextlib.suppress(MqttError, OSError):
                 await self._open.aclose()
-            raise RackUnreachable(_why_no_broker(settings, error)) from None
+            raise _no_broker(settings, error) from None
         self._client = client
         return self
 
@@ -422,11 +426,12 @@ def _unknown(job_id: str) -> str:
     return f"no job {job_id} at the broker: the id is wrong, the job has expired, or the controller is not running"
 
 
-def _why_no_broker(settings: BrokerSettings, error: Exception) -> str:
+def _no_broker(settings: BrokerSettings, error: Exception) -> RackUnreachable:
     address = f"{settings.host}:{settings.port}"
     if isinstance(error, MqttCodeError) and isinstance(error.rc, ReasonCode):
-        return f"the broker at {address} refuses this client: {error.rc}; check user, password and its ACL"
-    return f"no broker at {address}: {error}; check the address, and that it runs"
+        remedy = "check user, password and its ACL"
+        return RackUnreachable(f"the broker at {address} refuses this client: {error.rc}; {remedy}")
+    return BrokerAbsent(f"no broker at {address}: {error}; check the address, and that it runs")
 
 
 def _body(payload: Any) -> bytes:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
+
 import pytest
 
-from etloop.cli.rack.submission import _result_text
+from etloop.cli.rack import submission
+from etloop.cli.rack.submission import _result_text, carry_out_submission
+from etloop.cli.result import CommandResult
+from etloop.contract.base.errors import EtloopError
+from etloop.controller.rack.client.client import BrokerAbsent, RackUnreachable
 from etloop.controller.rack.job import JobState
 from etloop.controller.rack.mqtt.messages import ResultStatus
 
@@ -38,3 +44,33 @@ def test_the_end_of_a_job_has_its_verdict(sentence: str, summary: object, line: 
     assert _result_text(result) == (
         f"job j finished, exit code 30\n{line}reason: late\nresults: http://r/j.tar\n"
     ), sentence
+
+
+@pytest.mark.parametrize(
+    ("patience_ns", "error", "is_tried_again"),
+    [
+        (None, BrokerAbsent("no broker"), True),
+        (None, RackUnreachable("wrong password"), False),
+        (0, BrokerAbsent("no broker"), False),
+        (60_000_000_000, RackUnreachable("no answer"), True),
+    ],
+)
+async def test_a_request_waits_a_moment_for_a_broker_that_may_be_starting(
+    patience_ns: int | None, error: EtloopError, is_tried_again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts: list[EtloopError] = [error]
+
+    async def attempt(_: argparse.Namespace) -> CommandResult:
+        if attempts:
+            raise attempts.pop()
+        return CommandResult("accepted")
+
+    monkeypatch.setattr(submission, "_attempt", attempt)
+    monkeypatch.setattr(submission, "use_named_rack", lambda _: None)
+    monkeypatch.setattr(submission, "_PAUSE_S", 0)
+    parsed = argparse.Namespace(key="", token_file=None, any=False, patience=patience_ns)
+    if is_tried_again:
+        assert (await carry_out_submission(parsed)).text == "accepted"
+    else:
+        with pytest.raises(type(error)):
+            await carry_out_submission(parsed)
