@@ -13,6 +13,7 @@ EXAMPLE: Final = (
     "  etloop otg serve --rig rig.yaml\n  etloop otg serve --rig rig.yaml --messages 1000 --send-as-write"
 )
 _BIND: Final = "127.0.0.1:8443"
+_MOST_SLOWDOWN: Final = 100_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,6 +58,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="DSCP of ETLoop's own packets (grants, their ACKs, probes), of a queue without flows (default: that of CNPs)",
     )
+    parser.add_argument(
+        "--dcqcn-slowdown",
+        type=parse_whole,
+        default=1,
+        metavar="N",
+        help="CNP intervals and DCQCN's periods last N times as long, with a warning: for links N times slower "
+        "than those that the script is for",
+    )
 
 
 def run(parsed: argparse.Namespace) -> CommandResult:
@@ -79,6 +88,9 @@ def run(parsed: argparse.Namespace) -> CommandResult:
         raise ConfigError(Problem("--messages", "is negative", "give 1 or more, or leave it out"))
     if parsed.own_dscp is not None and not 0 <= parsed.own_dscp < DSCPS:
         raise ConfigError(Problem("--own-dscp", "is no DSCP", f"give 0 to {DSCPS - 1}, or leave it out"))
+    if not 1 <= parsed.dcqcn_slowdown <= _MOST_SLOWDOWN:
+        remedy = f"give 1 to {_MOST_SLOWDOWN}, or leave it out"
+        raise ConfigError(Problem("--dcqcn-slowdown", "is no factor", remedy))
     endpoint = _endpoint("--bind", parsed.bind, insecure=parsed.insecure)
     grpc_endpoint = (
         _endpoint("--grpc", parsed.grpc, insecure=parsed.insecure) if parsed.grpc is not None else None
@@ -100,7 +112,8 @@ def run(parsed: argparse.Namespace) -> CommandResult:
         sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
 
-    server = OtgServer(rig, ServeOptions(parsed.messages, Carriage(parsed.send_as_write, parsed.own_dscp)))
+    carriage = Carriage(parsed.send_as_write, parsed.own_dscp, parsed.dcqcn_slowdown)
+    server = OtgServer(rig, ServeOptions(parsed.messages, carriage))
     asyncio.run(server.serve(host.strip("[]"), int(port), context, print_listening, grpc))
     return CommandResult("")
 

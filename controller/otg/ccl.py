@@ -22,7 +22,7 @@ from etloop.controller.otg.collective_model import (
     StepTransport,
 )
 from etloop.controller.otg.fields import Fields
-from etloop.controller.otg.options import ECN_NAMES
+from etloop.controller.otg.options import UNMARKED_ECN_NAMES
 from etloop.workload.trace.trace import CollectiveKind
 
 UNIT_BITS: Final = {
@@ -104,7 +104,7 @@ def _read_stage(
         communicator.refuse_others()
     if not operations:
         stage.refuse("communicators", "there is no communicator", "write one with at least two devices")
-        transports.append(StepTransport(PATH_MTUS[-1], 1, 24, ECN_NAMES["ect_1"], 49_152))
+        transports.append(StepTransport(PATH_MTUS[-1], 1, 24, UNMARKED_ECN_NAMES["ect_1"], 49_152))
     if sum(len(operation.ports) for operation in operations) > MOST_RANKS:
         stage.refuse("communicators", f"they have more than {MOST_RANKS} ranks", "write fewer devices")
     for other in operations:
@@ -186,7 +186,7 @@ def _read_transport(policy: Fields) -> StepTransport:
     connection_type.choice("choice", ("reliable_connection",), "reliable_connection")
     connection = connection_type.child("reliable_connection")
     dscp = connection.integer("dscp", 0, 63, 24)
-    ecn = ECN_NAMES[connection.choice("ecn", ECN_NAMES, "ect_1")]
+    ecn = UNMARKED_ECN_NAMES[connection.choice("ecn", UNMARKED_ECN_NAMES, "ect_1")]
     source_port = connection.integer("start_udp_src_port", 1, 65_535, 49_152)
     if connection.integer("start_qp_number", 0, (1 << 32) - 1, 0):
         connection.warn("start_qp_number", "has no effect: ETLoop assigns numbers of queue pairs")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from etloop.contract.base.clock import NS_PER_US
@@ -13,9 +14,17 @@ NS_PER_MS: Final = 1_000_000
 MOST_RETRIES: Final = 63
 SHORTEST_TIMEOUT_NS: Final = 100_000
 LONGEST_TIMEOUT_NS: Final = 60_000 * NS_PER_MS
-MOST_PERIOD_US: Final = 60_000_000
-ECN_NAMES: Final = {"non_ect": ECN_BITS["none"], "ect_1": ECN_BITS["ect1"], "ect_0": ECN_BITS["ect0"]}
-"""ECN fields that packets can be sent with. `ce` is for switches: a packet sent with it looks congested everywhere."""
+MOST_PERIOD_US: Final = 1_000_000
+"""The engine's DCQCN has no longer periods."""
+CONGESTION_EXPERIENCED: Final = 3
+UNMARKED_ECN_NAMES: Final = {
+    "non_ect": ECN_BITS["none"],
+    "ect_1": ECN_BITS["ect1"],
+    "ect_0": ECN_BITS["ect0"],
+}
+"""ECN fields that hosts send."""
+ECN_NAMES: Final = UNMARKED_ECN_NAMES | {"ce": CONGESTION_EXPERIENCED}
+"""ECN fields that packets can be sent with. Data with `ce` is answered by CNPs as if a switch had marked all of it."""
 
 
 def read_options(protocol: Fields, link_bps: int) -> PortOptions:
@@ -38,6 +47,26 @@ def read_options(protocol: Fields, link_bps: int) -> PortOptions:
     for fields in (protocol, rocev2, connection_type, connection):
         fields.refuse_others()
     return PortOptions(cnp_marks, interval_ns, ack, timeout_ns, retry_limit, dcqcn)
+
+
+def slowed(options: PortOptions, factor: int) -> PortOptions:
+    """Return options whose CNP interval and periods of DCQCN are `factor` times as long, at most a second.
+
+    Rates are percentages of the link, and sizes stay: a network whose links are that much slower then behaves alike, slower.
+    """
+
+    def longer_ns(period_ns: int) -> int:
+        return min(period_ns * factor, MOST_PERIOD_US * NS_PER_US)
+
+    dcqcn = options.dcqcn
+    if dcqcn is not None:
+        dcqcn = replace(
+            dcqcn,
+            alpha_period_ns=longer_ns(dcqcn.alpha_period_ns),
+            reduce_period_ns=longer_ns(dcqcn.reduce_period_ns),
+            increase_period_ns=longer_ns(dcqcn.increase_period_ns),
+        )
+    return replace(options, cnp_interval_ns=longer_ns(options.cnp_interval_ns), dcqcn=dcqcn)
 
 
 def _read_marks(fields: Fields, default: Marks | None = None) -> Marks:

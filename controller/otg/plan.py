@@ -35,6 +35,7 @@ from etloop.controller.otg.model import (
     RawFlow,
     Verb,
 )
+from etloop.controller.otg.options import slowed
 from etloop.controller.plan.job_set import only
 from etloop.controller.plan.plan import Plan, plan_jobs
 from etloop.controller.plan.timeouts import patient
@@ -74,6 +75,8 @@ class Carriage:
     """Carry flows of SEND as WRITE with immediate."""
     own_dscp: int | None = None
     """DSCP of grants, their ACKs and probes on ports with options; None: that of CNPs."""
+    dcqcn_slowdown: int = 1
+    """Factor of CNP intervals and DCQCN's periods, for links so many times slower than those that a script is for."""
 
 
 AS_CONFIGURED: Final = Carriage()
@@ -122,7 +125,7 @@ def flow_runs(test: OtgTest) -> tuple[FlowRun, ...]:
     return tuple(runs)
 
 
-def check_runnable(test: OtgTest, rig: Rig, *, sends_as_writes: bool) -> tuple[str, ...]:
+def check_runnable(test: OtgTest, rig: Rig, carriage: Carriage = AS_CONFIGURED) -> tuple[str, ...]:
     """Return the warnings about what a run replaces. Raise `ConfigError` with everything that no run can carry out."""
     problems: list[Problem] = []
     warnings: list[str] = []
@@ -133,16 +136,21 @@ def check_runnable(test: OtgTest, rig: Rig, *, sends_as_writes: bool) -> tuple[s
         where = f"{flow.path}.rocev2_verb"
         if flow.verb is Verb.READ:
             problems.append(Problem(where, "flows of READ are not offered", "write choice: write"))
-        elif flow.verb in _SENDS and sends_as_writes:
+        elif flow.verb in _SENDS and carriage.sends_as_writes:
             warnings.append(f"{where}: {flow.verb} is carried as WRITE with immediate")
         elif flow.verb in (Verb.WRITE, Verb.SEND):
             warnings.append(f"{where}: {flow.verb} is carried with an immediate")
-        if flow.verb in _SENDS and not sends_as_writes:
+        if flow.verb in _SENDS and not carriage.sends_as_writes:
             port = test.queue_pairs[flow.queue_pair].port
             if rig.ports[test.ports[port]].queues > 1:
                 remedy = "start etloop otg serve with --send-as-write"
                 problems.append(Problem(where, f"port {port} has several queues, which do not SEND", remedy))
     problems += _port_problems(test, rig)
+    if carriage.dcqcn_slowdown > 1 and test.options:
+        factor = carriage.dcqcn_slowdown
+        warnings.append(
+            f"$.options: CNP intervals and periods of DCQCN are {factor} times as long, at most 1 s"
+        )
     if problems:
         raise ConfigError(*problems)
     return tuple(warnings)
@@ -212,7 +220,7 @@ def plan_run(
             scenario.transport.settings(own_packets_apart=True),
             test.options.get(port),
             _limit_bps(runs, port, rig, label),
-            carriage.own_dscp,
+            carriage,
         )
         for port, label in test.ports.items()
     }
@@ -361,16 +369,18 @@ def _limit_bps(runs: Sequence[FlowRun], port: str, rig: Rig, label: str) -> int:
 
 
 def transport_of_port(
-    base: TransportSettings, options: PortOptions | None, limit_bps: int, own_dscp: int | None = None
+    base: TransportSettings,
+    options: PortOptions | None,
+    limit_bps: int,
+    carriage: Carriage = AS_CONFIGURED,
 ) -> TransportSettings:
-    """Return the transport of a port with its options; without options it keeps ETLoop's defaults.
-
-    `own_dscp` is the DSCP of ETLoop's own packets; None: that of CNPs.
-    """
+    """Return the transport of a port with its options; without options it keeps ETLoop's defaults."""
     pacing = replace(base.congestion.pacing, limit_bps=limit_bps, catch_up_ns=_CATCH_UP_NS)
     if options is None:
         return replace(base, congestion=replace(base.congestion, pacing=pacing))
+    options = slowed(options, carriage.dcqcn_slowdown)
     timeout_ns, retry_limit = patient_timeout(options)
+    own_dscp = options.cnp.dscp if carriage.own_dscp is None else carriage.own_dscp
     return replace(
         base,
         timeout_ns=timeout_ns,
@@ -381,7 +391,7 @@ def transport_of_port(
         ),
         ack=_marks(options.ack),
         # Not ECN-capable: a grant that is marked CE would be answered by a CNP.
-        clear_to_send=MarkSettings(dscp=options.cnp.dscp if own_dscp is None else own_dscp, ecn=0),
+        clear_to_send=MarkSettings(dscp=own_dscp, ecn=0),
         congestion=replace(_congestion(options.dcqcn), pacing=pacing),
     )
 

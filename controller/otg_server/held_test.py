@@ -102,7 +102,7 @@ class HeldTest:
 
     def _check(self, config: Any) -> tuple[OtgTest, tuple[str, ...]]:
         test = map_config(config, self._rig.ports)
-        replaced = check_runnable(test, self._rig, sends_as_writes=self._options.carriage.sends_as_writes)
+        replaced = check_runnable(test, self._rig, self._options.carriage)
         names = test.flow_names
         if test.collectives is not None:
             for step in test.collectives.steps:

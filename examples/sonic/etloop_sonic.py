@@ -3,8 +3,8 @@
     pytest -p etloop_sonic --noconftest --etloop-rig rig.yaml tests/snappi_tests/rocev2
 
 Supplies what those tests import from sonic-mgmt and IxNetwork: fixtures, assertions, and a DUT whose queue and PFC counters are
-those of the lab's switch. Its CONFIG_DB has the scheduler weights of the topology, and no WRED profiles: the topology marks none
-of the tested queues, so there is nothing to remove.
+those of the lab's switch. Its CONFIG_DB has the scheduler weights and WRED profiles of the topology. The switch keeps its profiles:
+a test that removes those of queues that mark fails, and needs a topology without them.
 
 Environment: OTG_API (default https://127.0.0.1:8443), ETLOOP_LAB (name of the lab, default lab), ETLOOP_TOPOLOGY (topology.yaml),
 ETLOOP_LATENCY_NS (latency that the tests accept instead of 5,000 ns).
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 import types
@@ -24,18 +25,20 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-import yaml
 
+from etloop.contract.model.topology import SwitchSettings
 from etloop.contract.protocol.lab import LabAgentStatus, LabPortStatus
 from etloop.lab.client import lab_counters, lab_status
+from etloop.traffic.topology.topology_file import parse_topology
 
 URL: Final = os.environ.get("OTG_API", "https://127.0.0.1:8443")
 LAB: Final = os.environ.get("ETLOOP_LAB", "lab")
 TOPOLOGY: Final = Path(os.environ.get("ETLOOP_TOPOLOGY", "topology.yaml"))
 PRIORITIES: Final = range(8)
 DSCPS_OF_PRIORITY: Final = {0: [8], 1: [0], 2: [5], 3: [3], 4: [4], 5: [46], 6: [48], 7: [49]}
-STRICT: Final = (5, 6)
-"""Queues without a weight."""
+_WRED_PROFILE: Final = re.compile(
+    r'sonic-db-cli CONFIG_DB hget "QUEUE\|Ethernet\d+\|(?P<queue>[0-7])" wred_profile'
+)
 
 
 class LabDut:
@@ -66,6 +69,11 @@ class LabDut:
         """Return the names of the switch's ports, in the order of the rig's."""
         return [port.end.partition("/")[2] for port in self.ports]
 
+    @cached_property
+    def _settings(self) -> SwitchSettings:
+        (switch,) = parse_topology(TOPOLOGY.read_bytes(), str(TOPOLOGY)).switches
+        return switch
+
     def _counters(self) -> dict[str, Any]:
         """Return the counters of each port of the switch."""
         (switch,) = lab_counters(LAB).switches
@@ -86,7 +94,10 @@ class LabDut:
             output = self._pfc_table()
         elif line == "show queue counters --json":
             output = json.dumps(self._queue_rows())
-        elif not line.startswith(("sonic-db-cli CONFIG_DB hget ", "sonic-db-cli CONFIG_DB hset ")):
+        elif found := _WRED_PROFILE.fullmatch(line):
+            is_marking = self._settings.queues[int(found["queue"])].marking is not None
+            output = f"wred.{found['queue']}" if is_marking else ""
+        else:
             raise NotImplementedError(f"the lab's switch has no command {line}")
         return {"stdout": output, "rc": 0}
 
@@ -125,11 +136,12 @@ class LabDut:
 
     def config_facts(self, **_: object) -> dict[str, Any]:
         """Return QUEUE and SCHEDULER of CONFIG_DB, as the topology has them."""
-        (switch,) = yaml.safe_load(TOPOLOGY.read_text(encoding="utf-8"))["switches"]
-        weights = {queue: switch.get("queues", {}).get(queue, {}).get("weight", 1) for queue in PRIORITIES}
-        queues = {
-            str(queue): {"scheduler": f"scheduler.{queue}"} for queue in PRIORITIES if queue not in STRICT
+        weights = {
+            number: queue.weight
+            for number, queue in enumerate(self._settings.queues[: len(PRIORITIES)])
+            if not queue.strict
         }
+        queues = {str(queue): {"scheduler": f"scheduler.{queue}"} for queue in weights}
         schedulers = {
             f"scheduler.{queue}": {"type": "DWRR", "weight": str(weight)} for queue, weight in weights.items()
         }

@@ -158,6 +158,15 @@ def test_nic_without_rocev2_is_refused() -> None:
         map_config(config, RIG.ports)
 
 
+def test_data_of_collectives_cannot_be_sent_as_marked() -> None:
+    config = communications()
+    for entry in config["devices"]:
+        (queue_pair,) = entry["rocev2"]["ipv4_interfaces"][0]["peers"][0]["qps"]
+        queue_pair["connection_type"]["reliable_connection"]["ecn"] = "ce"
+    with pytest.raises(ConfigError, match="NICs send data with ecn ce"):
+        map_config(config, RIG.ports)
+
+
 def test_multiplied_sizes_are_steps_one_after_the_other() -> None:
     sizes = {"choice": "multiplier", "multiplier": {"start": 1000, "multiplier": 4, "end": 100_000}}
     _, job = read(communications(datasizes=sizes))

@@ -157,6 +157,17 @@ def test_options_of_sonic_mgmt() -> None:
     assert any("254 is clamped to 63" in warning for warning in mapped.warnings)
 
 
+def test_data_cnps_and_acks_can_be_sent_with_any_ecn_field_of_the_schema() -> None:
+    for name, ecn in (("non_ect", 0), ("ect_0", 2), ("ect_1", 1), ("ce", 3)):
+        mark = {"ip_dscp": {"value": 48}, "ecn_value": name}
+        config = with_options(cnp=mark, connection_type={"reliable_connection": {"ack": mark, "nak": mark}})
+        (queue_pair,) = config["devices"][0]["rocev2"]["ipv4_interfaces"][0]["peers"][0]["qps"]
+        queue_pair["connection_type"]["reliable_connection"]["ecn"] = name
+        mapped = map_config(config, RIG_PORTS)
+        options = mapped.options["Port 0"]
+        assert (mapped.queue_pairs["QP 0"].ecn, options.cnp.ecn, options.ack.ecn) == (ecn, ecn, ecn)
+
+
 def test_dcqcn_can_be_disabled() -> None:
     mapped = map_config(with_options(dcqcn_settings={"enable_dcqcn": False}), RIG_PORTS)
     assert mapped.options["Port 0"].dcqcn is None

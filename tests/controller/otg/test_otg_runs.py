@@ -118,6 +118,24 @@ def test_own_packets_may_have_a_dscp_of_their_own_and_are_not_marked() -> None:
         assert (first.cnp.dscp, first.cnp.ecn) == (1, 2)
 
 
+def test_slowdown_lengthens_the_periods_of_dcqcn_and_of_cnps_up_to_a_second() -> None:
+    test = map_config(with_options(cnp={"cnp_delay_timer": 111}), RIG.ports)
+    carriage = Carriage(dcqcn_slowdown=400)
+    assert any("400 times as long" in warning for warning in check_runnable(test, RIG, carriage))
+    names = [flow.name for flow in test.flows]
+    for factor, cnp_ns, alpha_ns, increase_ns in (
+        (1, 111_000, 21_000, 250_000),
+        (400, 44_400_000, 8_400_000, 100_000_000),
+        (10_000, NS_PER_S, 210_000_000, NS_PER_S),
+    ):
+        carriage = Carriage(dcqcn_slowdown=factor)
+        plan = plan_run(test, RIG, names, 1, "run", nonce=1, carriage=carriage).plan
+        (transport, _) = plan.assignments["left"].transports
+        values = {parameter.name: parameter.value for parameter in transport.congestion.parameters}
+        assert transport.cnp.interval_ns == cnp_ns
+        assert (values["alpha_period"], values["time_reset"]) == (alpha_ns, increase_ns)
+
+
 def test_packets_of_grants_and_probes_have_the_marks_of_cnps_but_not_while_connecting() -> None:
     run_plan = planned(with_options(cnp={"ip_dscp": {"value": 1}}))
 
@@ -145,7 +163,7 @@ def test_read_is_refused_at_its_path() -> None:
     config = two_ports()
     flows_of(config)[0]["rocev2_verb"] = {"choice": "read"}
     with pytest.raises(ConfigError, match=r"flows\[0\]\.rocev2_verb") as caught:
-        check_runnable(map_config(config, RIG.ports), RIG, sends_as_writes=False)
+        check_runnable(map_config(config, RIG.ports), RIG)
     assert len(caught.value.problems) == 1
 
 
@@ -165,11 +183,11 @@ def test_send_from_several_queues_is_refused() -> None:
     ports = tuple(replace(port, queues=2) for port in RIG.agents[0].ports)
     rig = replace(RIG, agents=(replace(RIG.agents[0], ports=ports), *RIG.agents[1:]))
     with pytest.raises(ConfigError, match="several queues, which do not SEND"):
-        check_runnable(map_config(two_ports(), rig.ports), rig, sends_as_writes=False)
+        check_runnable(map_config(two_ports(), rig.ports), rig)
 
 
 def test_sends_are_carried_as_writes_on_request() -> None:
-    (warning,) = check_runnable(map_config(two_ports(), RIG.ports), RIG, sends_as_writes=True)
+    (warning,) = check_runnable(map_config(two_ports(), RIG.ports), RIG, Carriage(sends_as_writes=True))
     assert "send_with_immediate is carried as WRITE with immediate" in warning
 
 
@@ -179,7 +197,7 @@ def test_rate_that_cannot_be_paced_is_refused(percent: str, word: str) -> None:
     tx_port = config["stateful_flows"]["rocev2"][1]["tx_ports"][0]
     tx_port["transmit_type"]["target_line_rate"]["value"] = percent
     with pytest.raises(ConfigError, match=word):
-        check_runnable(map_config(config, RIG.ports), RIG, sends_as_writes=True)
+        check_runnable(map_config(config, RIG.ports), RIG, Carriage(sends_as_writes=True))
 
 
 def test_flows_of_a_port_need_one_rate() -> None:
@@ -189,7 +207,7 @@ def test_flows_of_a_port_need_one_rate() -> None:
         {"tx_ports": [{"port_name": "Port 0", "transmit_type": transmit_type}]}
     )
     with pytest.raises(ConfigError, match="2 rates"):
-        check_runnable(map_config(config, RIG.ports), RIG, sends_as_writes=True)
+        check_runnable(map_config(config, RIG.ports), RIG, Carriage(sends_as_writes=True))
 
 
 # ---- counts
