@@ -185,7 +185,7 @@ MOST_SPRAYED_WINDOW: Final = 1024
 
 AS_DATA: Final = -1
 """Of a mark: the mark of data packets."""
-ECN_BITS: Final = {"none": 0, "ect0": 2, "ect1": 1}
+ECN_BITS: Final = {"none": 0, "ect0": 2, "ect1": 1, "ce": 3}
 _MEANING_AS_DATA: Final = "as data if left out"
 
 
@@ -279,7 +279,7 @@ class TransportSettings:
     dscp: int = setting("dscp", dscp_value, 26)
     """DSCP of every packet whose kind has none of its own."""
     ecn: int = setting("ecn", one_of(ECN_BITS), ECN_BITS["ect0"])
-    """ECN field of data; `none` keeps devices from marking."""
+    """ECN field of data; `none` keeps devices from marking, and data with `ce` is answered as if a device had marked all."""
     window_packets: int = setting("window_packets", integer(0, 65536), 0)
     """Packets in flight on a queue pair; 0 sets no limit but the receiver's buffer."""
     ack_every_packets: int = setting("ack_every", integer(1, 65536), 0)

@@ -31,7 +31,7 @@ from etloop.contract.model.records import (
     StreamCount,
 )
 
-PROTOCOL_VERSION: Final = 25
+PROTOCOL_VERSION: Final = 26
 """Both sides must have the same version; otherwise they refuse each other with an error that names both."""
 
 MAX_TO_AGENT_BYTES: Final = 256 << 20

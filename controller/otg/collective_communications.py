@@ -23,7 +23,7 @@ from etloop.controller.otg.collective_model import (
 )
 from etloop.controller.otg.fields import Fields
 from etloop.controller.otg.model import QueuePair
-from etloop.controller.otg.options import CONGESTION_EXPERIENCED
+from etloop.controller.otg.options import UNMARKED_ECN_NAMES
 from etloop.workload.trace.trace import CollectiveKind
 
 ALGORITHMS: Final = {
@@ -232,6 +232,6 @@ def _transport_of(
         basic.refuse(
             "nic_bindings", "NICs have several transports", "write the same MTU, DSCP, ECN and port for all"
         )
-    elif any(transport.ecn == CONGESTION_EXPERIENCED for transport in transports):
+    elif any(transport.ecn not in UNMARKED_ECN_NAMES.values() for transport in transports):
         basic.refuse("nic_bindings", "NICs send data with ecn ce", "write ect_0, ect_1 or non_ect for them")
     return min(transports, key=repr, default=StepTransport(1024, queue_pairs, 24, 1, 49_152))

@@ -16,15 +16,14 @@ SHORTEST_TIMEOUT_NS: Final = 100_000
 LONGEST_TIMEOUT_NS: Final = 60_000 * NS_PER_MS
 MOST_PERIOD_US: Final = 1_000_000
 """The engine's DCQCN has no longer periods."""
-CONGESTION_EXPERIENCED: Final = 3
 UNMARKED_ECN_NAMES: Final = {
     "non_ect": ECN_BITS["none"],
     "ect_1": ECN_BITS["ect1"],
     "ect_0": ECN_BITS["ect0"],
 }
 """ECN fields that hosts send."""
-ECN_NAMES: Final = UNMARKED_ECN_NAMES | {"ce": CONGESTION_EXPERIENCED}
-"""ECN fields that packets can be sent with. Data with `ce` is answered by CNPs as if a switch had marked all of it."""
+ECN_NAMES: Final = UNMARKED_ECN_NAMES | {"ce": ECN_BITS["ce"]}
+"""ECN fields of OTG."""
 
 
 def read_options(protocol: Fields, link_bps: int) -> PortOptions:

@@ -115,7 +115,7 @@ struct CnpSettings {
     visitor("interval_ns", settings.interval_ns, SettingBounds{0, 1'000'000'000, 4'000});
     visitor("scope", settings.scope, SettingBounds{0, 1, 0});
     visitor("dscp", settings.dscp, SettingBounds{0, 63, 48});
-    visitor("ecn", settings.ecn, SettingBounds{0, 2, 0});
+    visitor("ecn", settings.ecn, SettingBounds{0, 3, 0});
     visitor("vlan_priority", settings.vlan_priority, SettingBounds{0, 7, -1});
   }
 };
@@ -132,7 +132,7 @@ struct MarkSettings {
   template <typename Settings, typename Visitor>
   static void visit(Settings& settings, Visitor&& visitor) {
     visitor("dscp", settings.dscp, SettingBounds{0, 63, -1});
-    visitor("ecn", settings.ecn, SettingBounds{0, 2, -1});
+    visitor("ecn", settings.ecn, SettingBounds{0, 3, -1});
     visitor("vlan_priority", settings.vlan_priority, SettingBounds{0, 7, -1});
   }
 };
@@ -216,7 +216,7 @@ struct TransportSettings {
   uint32_t path_mtu_bytes = 4'096;
   // DSCP of every packet whose kind has none of its own.
   uint32_t dscp = 26;
-  // ECN field of data; `none` keeps devices from marking.
+  // ECN field of data; `none` keeps devices from marking, and data with `ce` is answered as if a device had marked all.
   uint32_t ecn = 2;
   // Packets in flight on a queue pair; 0 sets no limit but the receiver's buffer.
   uint32_t window_packets = 0;
@@ -247,7 +247,7 @@ struct TransportSettings {
     visitor("kind", settings.kind, SettingBounds{0, 2, 0});
     visitor("path_mtu_bytes", settings.path_mtu_bytes, SettingBounds{256, 4'096, 4'096});
     visitor("dscp", settings.dscp, SettingBounds{0, 63, 26});
-    visitor("ecn", settings.ecn, SettingBounds{0, 2, 2});
+    visitor("ecn", settings.ecn, SettingBounds{0, 3, 2});
     visitor("window_packets", settings.window_packets, SettingBounds{0, 65'536, 0});
     visitor("ack_every_packets", settings.ack_every_packets, SettingBounds{1, 65'536, 0});
     visitor("timeout_ns", settings.timeout_ns, SettingBounds{100'000, 60'000'000'000, 640'000'000});
