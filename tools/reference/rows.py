@@ -1,4 +1,4 @@
-"""Rows of tables on hand-written pages that the code declares: rooms with their first sentence, and rules of `dut check`."""
+"""Rows of tables that the code declares: rooms with their first sentence, and rules of `dut check`."""
 
 from __future__ import annotations
 
@@ -49,4 +49,4 @@ def _rules(_: str) -> str:
     return "".join(f"| `{rule.name}` | {rule.severity} | {rule.meaning} |\n" for rule in rules)
 
 
-_ROWS: Final = {"docs/architecture.md": _rooms, "docs/profiles.md": _rules}
+_ROWS: Final = {"docs/reference/rooms.md": _rooms, "docs/reference/rules.md": _rules}
