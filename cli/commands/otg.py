@@ -90,7 +90,7 @@ def run(parsed: argparse.Namespace) -> CommandResult:
         raise ConfigError(Problem("--own-dscp", "is no DSCP", f"give 0 to {DSCPS - 1}, or leave it out"))
     if not 1 <= parsed.dcqcn_slowdown <= _MOST_SLOWDOWN:
         remedy = f"give 1 to {_MOST_SLOWDOWN}, or leave it out"
-        raise ConfigError(Problem("--dcqcn-slowdown", "is no factor", remedy))
+        raise ConfigError(Problem("--dcqcn-slowdown", "is out of bounds", remedy))
     endpoint = _endpoint("--bind", parsed.bind, insecure=parsed.insecure)
     grpc_endpoint = (
         _endpoint("--grpc", parsed.grpc, insecure=parsed.insecure) if parsed.grpc is not None else None

@@ -48,7 +48,7 @@ def read_options(protocol: Fields, link_bps: int) -> PortOptions:
     return PortOptions(cnp_marks, interval_ns, ack, timeout_ns, retry_limit, dcqcn)
 
 
-def slowed(options: PortOptions, factor: int) -> PortOptions:
+def slow_down(options: PortOptions, factor: int) -> PortOptions:
     """Return options whose CNP interval and periods of DCQCN are `factor` times as long, at most a second.
 
     Rates are percentages of the link, and sizes stay: a network whose links are that much slower then behaves alike, slower.

@@ -35,7 +35,7 @@ from etloop.controller.otg.model import (
     RawFlow,
     Verb,
 )
-from etloop.controller.otg.options import slowed
+from etloop.controller.otg.options import slow_down
 from etloop.controller.plan.job_set import only
 from etloop.controller.plan.plan import Plan, plan_jobs
 from etloop.controller.plan.timeouts import patient
@@ -378,7 +378,7 @@ def transport_of_port(
     pacing = replace(base.congestion.pacing, limit_bps=limit_bps, catch_up_ns=_CATCH_UP_NS)
     if options is None:
         return replace(base, congestion=replace(base.congestion, pacing=pacing))
-    options = slowed(options, carriage.dcqcn_slowdown)
+    options = slow_down(options, carriage.dcqcn_slowdown)
     timeout_ns, retry_limit = patient_timeout(options)
     own_dscp = options.cnp.dscp if carriage.own_dscp is None else carriage.own_dscp
     return replace(

@@ -3,8 +3,8 @@
     pytest -p etloop_sonic --noconftest --etloop-rig rig.yaml tests/snappi_tests/rocev2
 
 Supplies what those tests import from sonic-mgmt and IxNetwork: fixtures, assertions, and a DUT whose queue and PFC counters are
-those of the lab's switch. Its CONFIG_DB has the scheduler weights and WRED profiles of the topology. The switch keeps its profiles:
-a test that removes those of queues that mark fails, and needs a topology without them.
+those of the lab's switch. Its CONFIG_DB has the scheduler weights and WRED profiles of the topology. The switch keeps its
+profiles: a test that removes one fails, and needs a topology whose queues do not mark.
 
 Environment: OTG_API (default https://127.0.0.1:8443), ETLOOP_LAB (name of the lab, default lab), ETLOOP_TOPOLOGY (topology.yaml),
 ETLOOP_LATENCY_NS (latency that the tests accept instead of 5,000 ns).
@@ -94,9 +94,9 @@ class LabDut:
             output = self._pfc_table()
         elif line == "show queue counters --json":
             output = json.dumps(self._queue_rows())
-        elif found := _WRED_PROFILE.fullmatch(line):
-            is_marking = self._settings.queues[int(found["queue"])].marking is not None
-            output = f"wred.{found['queue']}" if is_marking else ""
+        elif query := _WRED_PROFILE.fullmatch(line):
+            is_marking = self._settings.queues[int(query["queue"])].marking is not None
+            output = f"wred.{query['queue']}" if is_marking else ""
         else:
             raise NotImplementedError(f"the lab's switch has no command {line}")
         return {"stdout": output, "rc": 0}
