@@ -95,7 +95,7 @@ class Drain {
       messages_[i].msg_hdr.msg_control = controls_[i].bytes;
     }
   }
-  // Receive once. False: nothing had arrived.
+  // Receive once. False: no datagram had arrived.
   bool once(BlastTotals& totals) {
     for (mmsghdr& message : messages_) message.msg_hdr.msg_controllen = sizeof(Control);
     const int count = recvmmsg(fd_, messages_.data(), static_cast<unsigned>(messages_.size()), MSG_DONTWAIT, nullptr);

@@ -75,12 +75,12 @@ class Batch {
 
 // Whether a frame is a request of the card to this queue pair: the reverse of the acknowledgement's direction.
 bool is_request(std::span<const uint8_t, kNotedBytes> frame, uint32_t frame_bytes, const EndlessAnswer& order) {
-  const uint8_t* ours = order.acknowledgement.data();
+  const uint8_t* ack = order.acknowledgement.data();
   const uint8_t* bth = frame.data() + kBthAt;
-  return frame_bytes >= kLeastBytes && std::memcmp(frame.data() + 12, ours + 12, 3) == 0 &&  // IPv4 without options
-         frame[kIpAt + 9] == ours[kIpAt + 9] && std::memcmp(frame.data() + kIpAt + 12, ours + kIpAt + 16, 4) == 0 &&
-         std::memcmp(frame.data() + kIpAt + 16, ours + kIpAt + 12, 4) == 0 &&
-         std::memcmp(frame.data() + kUdpAt + 2, ours + kUdpAt + 2, 2) == 0 && bth[0] < kFirstAnswer &&
+  return frame_bytes >= kLeastBytes && std::memcmp(frame.data() + 12, ack + 12, 3) == 0 &&  // IPv4 without options
+         frame[kIpAt + 9] == ack[kIpAt + 9] && std::memcmp(frame.data() + kIpAt + 12, ack + kIpAt + 16, 4) == 0 &&
+         std::memcmp(frame.data() + kIpAt + 16, ack + kIpAt + 12, 4) == 0 &&
+         std::memcmp(frame.data() + kUdpAt + 2, ack + kUdpAt + 2, 2) == 0 && bth[0] < kFirstAnswer &&
          read24(bth + 5) == order.our_qpn;
 }
 

@@ -1,8 +1,8 @@
 // The soft switch: a thread that runs a fabric in real time between interfaces, with one packet socket (AF_PACKET) each.
 //
 // The model uses the kernel's arrival timestamps, not the times at which the thread runs: queueing, marking, pausing and drops do
-// not depend on its promptness. Only the hand-over of frames can be late. What it cannot carry (socket overruns, memory, frames
-// rejected by the kernel) is counted as overload, separate from modelled drops.
+// not depend on its promptness. Only the hand-over of frames can be late. Frames that the thread cannot carry (socket overruns,
+// lack of memory, frames rejected by the kernel) are counted as overload, separate from modelled drops.
 #pragma once
 
 #include <array>

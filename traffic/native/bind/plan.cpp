@@ -182,7 +182,7 @@ IpAddress parse_address(const std::string& text) {
 
 namespace {
 
-// What controls rates by settings of congestion control, as number `transport` of an assignment's transports.
+// Reads the congestion control of an assignment's transport with the number `transport` from its settings.
 using ControlReader = std::function<CongestionParams(nb::handle settings, size_t transport)>;
 
 void read_transport_into(EnginePlan& plan, nb::handle transport, size_t number, const ControlReader& control_of) {

@@ -33,7 +33,7 @@ class CreditPacer {
 
   // Time of the next grant; kNever: no sender is to get any.
   Nanos due_ns() const { return active_.empty() && idle_.empty() ? kNever : next_ns_; }
-  // Get the next grant; false: none is due.
+  // Get the next grant; false: its time has not come.
   bool next(Nanos now, Grant& grant);
   uint32_t total(uint32_t sender) const { return senders_[sender].total; }
 
@@ -50,7 +50,7 @@ class CreditPacer {
   void want(uint32_t sender, int32_t units, Nanos now);
   // Take the next sender in turn; returns its grant in units; -1: none.
   int32_t take(uint32_t& sender);
-  // Idle time earns no credit: the next grant is due at `at_ns` at the earliest.
+  // Idle time earns no credit: the next grant leaves at `at_ns` at the earliest.
   void not_before(Nanos at_ns);
 
   uint64_t rate_bps_;

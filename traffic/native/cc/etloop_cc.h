@@ -1,5 +1,5 @@
-/* Congestion control of a queue pair as a table of functions: what ETLoop's own algorithms export, and what a plugin
- * exports (docs/congestion_control.md, examples/cc_plugin/). Plain C, no library to link with.
+/* Congestion control of a queue pair as a table of functions, which ETLoop's own algorithms and plugins export
+ * (docs/congestion_control.md, examples/cc_plugin/). Plain C, no library to link with.
  *
  * A plugin defines
  *

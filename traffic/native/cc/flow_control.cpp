@@ -90,7 +90,7 @@ void FlowControl::ask(PacketRun& run) const {
   if (exceeds_window_ || unrequested_with(run) >= std::max<uint64_t>(half_window, 1)) ask_at_end(run);
 }
 
-// Wake after half of the lead, so that one wake-up hands over several bursts and may be late by the other half.
+// Wake `ahead_ns_ / 2` before the next departure: one wake-up hands over several bursts and may be late by that half.
 Nanos FlowControl::wake_ns() const {
   return window_closed_ ? timer_ns_ : std::min(pacer_.next_ns() - ahead_ns_ / 2, timer_ns_);
 }

@@ -27,11 +27,11 @@ class FlowControl {
  public:
   // Duration of a burst at rates below the line rate, within CongestionParams::burst_bytes.
   static constexpr Nanos kBurstNs = 25'000;
-  // Lead with which packets are handed to a port that keeps departure times. Slowing down takes effect later by the lead, so it
-  // is small for an algorithm with feedback; without feedback it is several time slices of a busy host.
+  // How long before their departure packets are handed to a port that keeps departure times. Slowing down takes effect later by
+  // this time, so it is small for an algorithm with feedback; without feedback it is several time slices of a busy host.
   static constexpr Nanos kClosedLoopAheadNs = 250'000;
   static constexpr Nanos kOpenLoopAheadNs = 4'000'000;
-  // Lead of a queue pair in bursts: the kernel's fq drops a socket's packets beyond 100 waiting ones.
+  // Most bursts of a queue pair handed over ahead: the kernel's fq drops a socket's packets beyond 100 waiting ones.
   static constexpr Nanos kMostBurstsAhead = 64;
 
   // `state`: zeroed memory of the algorithm, aligned to 16, that outlives this.

@@ -21,7 +21,7 @@ class RateSeries {
 
   Nanos due_ns() const { return due_ns_; }
   void start(Nanos now) { due_ns_ = now; }
-  // Return the rows of a new sample; the next is due an interval later.
+  // Return the rows of a new sample; the next sample is taken an interval later.
   CcRecord* sample(Nanos now);
   const std::vector<CcRecord>& rows() const { return rows_; }
   Nanos interval_ns() const { return interval_ns_; }

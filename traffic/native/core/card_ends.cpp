@@ -4,7 +4,7 @@ namespace etloop {
 
 namespace {
 
-// Address range for grants to senders with the engine's own transport. Nothing is stored there; the layout is NCCL's.
+// Address range for grants to senders with the engine's own transport. No grant is stored there; the layout is NCCL's.
 constexpr uint64_t kFifoBase = 0x7E00'0000'0000'0000;
 constexpr uint64_t kFifoSlots = 256;
 constexpr uint64_t kFifoSlotBytes = 512;

@@ -20,8 +20,8 @@ inline constexpr uint32_t kCardRingSlots = 1024;
 // Words per connection at a receiving card that closing atomics are added to; an op's word is selected by its tag.
 inline constexpr uint32_t kCardClosings = 1024;
 
-// What the two ends of a connection exchange before the first message. Most of it follows from the plan where the engine's own
-// transport is used.
+// One end of a connection as it is described to the other end before the first message. With the engine's own transport most
+// of it follows from the plan.
 struct Endpoint {
   int32_t connection = 0;  // row of the plan
   int32_t ordinal = 0;     // queue pair of the connection

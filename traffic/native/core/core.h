@@ -143,7 +143,7 @@ class Core final : public PortSink {
   void send_probes(Nanos now);
   // `with_answers`: include delayed acknowledgements. Once these are overdue, they wait for the port.
   Nanos next_deadline(bool with_answers = true) const;
-  // Fail the run because `guard` found that virtual time does not advance; name the component that is due now.
+  // Fail the run because `guard` found that virtual time does not advance; name the component that acts now.
   void stall(const InstantGuard& guard, const std::string& owner, Nanos now);
 
   // True once all awaited ranks here, and those of other queues with queue pairs here, have finished.

@@ -82,7 +82,7 @@ class TxPort {
   virtual std::string last_error() const = 0;
   // Most packets of a full-MTU write_middle run per send.
   virtual uint32_t max_run(uint32_t payload_bytes) const = 0;
-  // How long before its departure a run may be handed over with `departs_ns` set; 0: not before it is due.
+  // How long before its departure a run may be handed over with `departs_ns` set; 0: not before its departure time.
   virtual Nanos departure_horizon_ns() const { return 0; }
 };
 

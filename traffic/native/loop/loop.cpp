@@ -350,7 +350,7 @@ void PortLoop::idle(Nanos now, Nanos& idle_since_ns) {
   Nanos deadline = leaving_.at_ns();
   if (!leaving_.only_receives) deadline = std::min({core_->next_deadline(), departing_.pauses.next_ns(), deadline, allowed_ns});
   const Nanos early_ns = run_under_way && config_.spin_ns > 0 ? kWakeEarlyNs : 0;
-  // A core that did nothing in this turn but is due must not spin forever.
+  // A core that did nothing in this turn although its deadline has passed must not spin forever.
   const Nanos due_ns = core_->next_deadline(false);
   if (due_ns <= now && !overdue_.passes(due_ns, [this] { return turns_.all - turns_.idle; })) {
     core_->stall(overdue_, "port " + plan_->ports[index_].name, now);

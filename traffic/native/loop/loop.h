@@ -169,7 +169,7 @@ class PortLoop {
     bool last = false;
   };
   Posts posts_;
-  // Conditions of departures besides the core; owned by the loop.
+  // Conditions of departures other than the core; owned by the loop.
   struct Departing {
     PauseTimer pauses;
     SendAllowance allowance{SendLimits{}};

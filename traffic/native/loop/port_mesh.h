@@ -77,7 +77,7 @@ class PortMesh {
     if (!link->waiting.empty() || !link->ring.push(message)) link->waiting.push_back(message);
     handed_(to);
   }
-  // False: no room now; nothing was handed over.
+  // False: no room now; no message was handed over.
   template <typename Fill>
   bool offer(size_t from, size_t to, Fill&& fill) {
     Link* const link = find(from, to);

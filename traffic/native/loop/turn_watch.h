@@ -19,7 +19,7 @@ struct LateTurn {
 
 class TurnWatch {
  public:
-  // 1 % of the 10 ms over which rates are judged.
+  // 1 % of the 10 ms over which rates are measured.
   static constexpr Nanos kLateNs = 100'000;
   // More than a packet costs on any port (docs/benchmarks.md has 1 to 8 us): a turn full of packets is not late.
   static constexpr Nanos kPacketNs = 10'000;
@@ -31,8 +31,8 @@ class TurnWatch {
 
   // Read the clock: `packets` were received and sent since the last call.
   void look(Nanos now, int64_t packets) {
-    const bool judged = expected_ns_ != kNever && now - expected_ns_ > kLateNs + packets * kPacketNs;
-    if (judged && late_.size() < kMostNoted) late_.push_back({expected_ns_, now});
+    const bool is_late = expected_ns_ != kNever && now - expected_ns_ > kLateNs + packets * kPacketNs;
+    if (is_late && late_.size() < kMostNoted) late_.push_back({expected_ns_, now});
     expected_ns_ = now;
   }
 

@@ -61,14 +61,14 @@ class Receiver {
   // Note the end of a message, described by the packet that `part` names. `content`: of a grant; other contents are not kept.
   void keep_message(const Ending& ending, const Delivered& message, std::span<const uint8_t> content,
                     MessagePart part = MessagePart::all);
-  // Advance the cumulative PSN after `place` and `keep_message`; `asks`: the packet requests an answer. True: an answer is due,
-  // for this packet or for an earlier one that waited for missing packets. So the answer covers all packets before the request
-  // (MRC, Table 7-5: prev_ar; uet-htsim).
+  // Advance the cumulative PSN after `place` and `keep_message`; `asks`: the packet requests an answer. True: an answer must
+  // be sent, for this packet or for an earlier one that waited for missing packets. So the answer covers all packets before the
+  // request (MRC, Table 7-5: prev_ar; uet-htsim).
   bool advance(bool asks);
   // Return the next complete message in order; false: none. A payload is valid until the next call.
   bool next_delivered(Delivered& delivered, Ending& ending);
 
-  // Whether enough bytes arrived since the last answer that one is due.
+  // Whether so many bytes arrived since the last answer that one must be sent.
   bool answer_due_by_bytes() const { return unanswered_bytes_ >= sack_bytes_; }
   void cause_answer(const Cause& cause);
   // Return the cause with the end of a bitmap that reports all arrivals since the last answer.

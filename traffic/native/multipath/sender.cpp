@@ -180,8 +180,8 @@ void Sender::learn_round_trip(const ArrivalReport& report, Nanos now, AckOutcome
   if (packet.times == times) outcome.rtt_ns = now - packet.sent_ns;
 }
 
-// Packets that left well before the probe, are late and not reported are lost; beyond the bitmap nothing is known. A probe of a
-// value carries no information about other values: its path may be the shortest.
+// Packets that left well before the probe, are late and not reported are lost; the state of packets beyond the bitmap is
+// unknown. A probe of a value carries no information about other values: its path may be the shortest.
 void Sender::learn_of_probe(const ArrivalReport& report, Nanos now, AckOutcome& outcome) {
   if (!report.answers_probe) return;
   const Nanos probed_ns = probe_.sent_ns;

@@ -19,7 +19,7 @@ int64_t largest_message(const Lane& lane, const ScheduleSet& set, const Cutting&
   return largest;
 }
 
-// Of each schedule the most bytes that an op of the port has; -1: none uses it.
+// The largest bytes per schedule of the port's ops that use it; -1: none uses it.
 std::vector<int64_t> most_op_bytes(const EnginePlan& plan, int32_t port) {
   std::vector<int64_t> most(plan.schedules.cutting.size(), -1);
   std::vector<bool> seen(plan.programs.size(), false);

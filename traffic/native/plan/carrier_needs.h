@@ -1,5 +1,5 @@
-// What one port's share of a plan asks of a network card before the first message: how many ends, how large messages,
-// and whether ops are closed by atomics. Pure.
+// Requirements of one port's share of a plan on a network card, known before the first message: the number of ends, the size of
+// messages, and whether ops are closed by atomics. Pure.
 #pragma once
 
 #include <cstddef>

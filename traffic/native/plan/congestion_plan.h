@@ -1,4 +1,4 @@
-// The congestion control of a run as the engine is given it: which algorithm with which values, and what is written down.
+// The congestion control of a run as the engine gets it: the algorithm, its parameters and its pacing.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ struct etloop_cc_algorithm;  // cc/etloop_cc.h
 
 namespace etloop {
 
-// What all queue pairs of a run have in common. Outlives every FlowControl.
+// Congestion control that all queue pairs of a run share. Outlives every FlowControl.
 struct CongestionParams {
   const etloop_cc_algorithm* algorithm = nullptr;  // nullptr: no control at all
   std::vector<double> parameters;

@@ -11,8 +11,8 @@
 
 namespace etloop {
 
-// In the order of their counters in PortRecord. Up to cut_off a datagram is not of this run; behind it a peer of the run sent it,
-// and what it was for is over.
+// In the order of their counters in PortRecord. Up to cut_off a datagram does not belong to this run; the later values are for
+// datagrams of a peer of the run that came too late or cannot be answered.
 enum class Discard : uint8_t {
   bad_frame, wrong_address, too_short, bad_length, bad_version, unknown_opcode, reserved_bits, wrong_p_key, unknown_qp,
   wrong_peer, unasked, cut_off,

@@ -1,4 +1,4 @@
-// What an endpoint does wrong on purpose, as contract/model/transport.py says it. Values only.
+// Faults that an endpoint injects, as contract/model/transport.py describes them. Values only.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ inline constexpr uint32_t kFaultActions = 10;
 enum class FaultDirection : uint8_t { sent, received };
 enum class FaultPackets : uint8_t { any, data, clear_to_send, ack, nak, cnp, request };
 
-// Of a connection; -1 means the point-to-point ones.
+// A rule with this value selects connections of all communicators; -1 means point-to-point connections.
 inline constexpr int32_t kAnyCommunicator = -2;
 
 struct FaultRule {

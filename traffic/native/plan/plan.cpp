@@ -23,7 +23,7 @@ bool monotone(const std::vector<int32_t>& offsets, size_t total) {
   return static_cast<size_t>(offsets.back()) == total;
 }
 
-// What the engine needs beyond the range checks of schedule_set_from (bind/schedule.cpp).
+// Checks that the engine needs in addition to the range checks of schedule_set_from (bind/schedule.cpp).
 std::string validate_schedules(const ScheduleSet& set) {
   if (set.table_offsets.size() != set.cutting.size() + 1 || set.sizes.size() != set.cutting.size() ||
       set.lane_offsets.size() != set.table_positions.size() + 1) {
@@ -114,7 +114,7 @@ std::string validate_rank(const EnginePlan& plan, const PlannedRank& rank) {
   return {};
 }
 
-// Queues that share addresses follow each other and agree on what they share.
+// Queues that share addresses follow each other, with equal values of all that they share.
 std::string validate_queues(const EnginePlan& plan, size_t index) {
   const PlannedPort& port = plan.ports[index];
   if (port.queue < 0) return {};
@@ -333,7 +333,7 @@ std::string validate(const EnginePlan& plan) {
   if (auto wrong = validate_transport(plan.transport); !wrong.empty()) return wrong;
   if (auto wrong = validate_faults(plan); !wrong.empty()) return wrong;
   if (plan.ports.empty()) return "ports: none";
-  // Each is a copy of the plan: what nobody speaks is not kept.
+  // Each is a copy of the plan: transports that no port uses are not kept.
   if (plan.others.size() > plan.ports.size()) return "other_transports: more than there are ports";
   for (size_t p = 0; p < plan.ports.size(); ++p) {
     if (plan.ports[p].addresses.empty()) return at("ports", p, "no address");

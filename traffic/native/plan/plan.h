@@ -1,4 +1,4 @@
-// What one agent's engine is given: programs, step tables and connections, as plain values. Nothing here changes during a run.
+// The input of one agent's engine: programs, step tables and connections, as plain values. None of them changes during a run.
 // The columns of contract/model/assignment.py become these structs in bind/plan.cpp; `validate` is the door they pass.
 #pragma once
 
@@ -115,13 +115,13 @@ struct PlannedPort {
   uint32_t planes = 1;
   int32_t plane = 0;  // which of them this is
   std::vector<PauseRule> pauses;
-  std::vector<usid::Route> segments;  // by which packets to some addresses are led
+  std::vector<usid::Route> segments;  // routes of packets to some addresses
   usid::End segment_end;              // whose outer headers are taken off
   std::string device;      // the RDMA device that carries the transport; empty: we do
   int32_t gid_index = -1;  // of the device; -1: found by address
   size_t transport = 0;    // which of the run's transports it speaks (`plan_of`)
 
-  // What its packets have on a link beside Ethernet, IP and UDP.
+  // Bytes of its packets on a link in addition to Ethernet, IP and UDP.
   uint32_t around_bytes() const {
     return tag_bytes + static_cast<uint32_t>(segments.empty() ? 0 : usid::kOuterHeaderBytes);
   }
@@ -163,11 +163,11 @@ struct EnginePlan {
   std::vector<int32_t> communicator_members;
   std::vector<PlannedConnection> connections;
   std::vector<PlannedQp> qps;
-  // Of cards, here and at the other ends: by an address of their first plane, what stands for it on each plane in order.
+  // Addresses of cards, here and at the other ends: an address of the first plane -> the card's address on each plane in order.
   std::map<IpAddress, std::vector<IpAddress>> plane_addresses;
   // Which of the run's transports `transport`, `faults`, `congestion` and `series` are.
   size_t transport_number = 0;
-  // Of the first: the same plan with each further transport, from number 1 on.
+  // In the plan of transport 0: the same plan with each further transport, from number 1 on.
   std::vector<std::shared_ptr<const EnginePlan>> others;
 };
 

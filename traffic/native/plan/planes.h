@@ -23,7 +23,7 @@ inline int64_t card_bps(const EnginePlan& plan, int32_t port) {
   return sum_bps;
 }
 
-// What stands on a plane for an address of the first one.
+// The address on a plane of the card that has this address on its first plane.
 inline IpAddress on_plane(const EnginePlan& plan, const IpAddress& first, uint32_t plane) {
   return plane == 0 ? first : plan.plane_addresses.at(first)[plane];
 }

@@ -1,4 +1,5 @@
-// What the engine measures, laid out as contract/model/records.py reads it. Counters are those of contract/model/counters.py.
+// Records of the engine's measurements, laid out as contract/model/records.py reads them. Counters are those of
+// contract/model/counters.py.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What the settings of transport_settings.h are made of, and their bounds.
+// Types of the settings of transport_settings.h, and their bounds.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace etloop {
 
-// What a scenario may write for a setting, and the value of one that is left out, which may lie outside.
+// The values that a scenario may write for a setting, and the value of one that is left out, which may lie outside.
 struct SettingBounds {
   int64_t least;
   int64_t most;

@@ -85,7 +85,7 @@ void ArrivalClock::open(const std::string& interface) {
           " cannot be read: " + errno_text(errno);
 }
 
-// Of several readings use the one between the closest pair of own clock readings.
+// Read the card's clock several times; use the reading between the closest pair of readings of the steady clock.
 void ArrivalClock::read_card_clock() {
   Nanos narrowest = kNever;
   Nanos there = 0;

@@ -37,9 +37,9 @@ void DatagramCapture::sent(const wire::IpFlow& flow, uint8_t traffic_class, std:
 }
 
 uint16_t DatagramCapture::find_id(std::span<const uint8_t> frame, size_t ip_at, size_t datagram_bytes) {
-  uint32_t stands = 0;
-  std::memcpy(&stands, frame.data() + frame.size() - wire::kIcrcBytes, sizeof stands);
-  const uint32_t difference = stands ^ wire::icrc_of_ip(frame.subspan(ip_at));
+  uint32_t present = 0;
+  std::memcpy(&present, frame.data() + frame.size() - wire::kIcrcBytes, sizeof present);
+  const uint32_t difference = present ^ wire::icrc_of_ip(frame.subspan(ip_at));
   const auto [at, is_new] = deltas_.try_emplace(datagram_bytes);
   if (is_new) {
     // The change of the ICRC by a field depends only on the following length: compute it with any packet of this length.

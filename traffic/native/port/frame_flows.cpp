@@ -69,9 +69,9 @@ Result<FlowId> FrameFlows::add_flow(uint16_t address, const IpAddress& dst_ip, u
   if (is_new) hops_.push_back({neighbours_.look_up(interface_, *hop_ip), monotonic_ns(), *hop_ip});
   Flow added{{.source = interface_.mac, .destination = {}, .tag = {}, .flow = {src_ip, dst_ip, src_port, config_.udp_port}},
              at->second, traffic_class};
-  const auto led = std::find_if(config_.segments.begin(), config_.segments.end(),
-                                [&](const usid::Route& route) { return route.to == dst_ip; });
-  if (led != config_.segments.end()) added.path.segments = &*led;
+  const auto routed = std::find_if(config_.segments.begin(), config_.segments.end(),
+                                   [&](const usid::Route& route) { return route.to == dst_ip; });
+  if (routed != config_.segments.end()) added.path.segments = &*routed;
   if (config_.hop_limit != 0) added.path.hop_limit = config_.hop_limit;
   if (config_.vlan_id >= 0) added.path.tag = ethernet::Tag{static_cast<uint16_t>(config_.vlan_id), config_.vlan_priority};
   flows_.push_back(added);

@@ -49,7 +49,7 @@ void Responder::on_early(const wire::Packet& packet, uint32_t ahead) {
   const bool asked_again = kept == Kept::again && packet.ack_req;  // a timer retransmission: the peer does not know what arrived
   if (early_.missing_may_be_late() && !asked_again) return;        // the missing packets may only be late
   if (reports_gaps()) {
-    acknowledge_due_ = true;  // the bitmap is built when the answer leaves; nothing may be missing by then
+    acknowledge_due_ = true;  // the bitmap is built when the answer leaves; the gap may be filled by then
   } else if (selective_ || !nak_sent_) {
     refuse(wire::kSyndromeNakSequence, QpFault::none);
   }

@@ -49,7 +49,7 @@ class Qp {
   PacketRun answer() { return responder_.answer(); }
   void answer_sent(const PacketRun& run) { responder_.answer_sent(run); }
 
-  // Time to call `on_timer`; kNever: nothing is outstanding.
+  // Time to call `on_timer`; kNever: no packet is outstanding.
   Nanos deadline() const { return requester_.deadline(); }
   void on_timer(Nanos now) { requester_.on_timer(now); }
 

@@ -4,7 +4,7 @@
 
 namespace etloop {
 
-// Adds the switch's index to what the switch reports to its sink.
+// Adds the switch's index to the reports of the switch to its sink.
 struct SoftFabric::Node final : SwitchSink {
   Node(SoftFabric& owner, size_t number, const SwitchConfig& config, Nanos begin_ns)
       : fabric(owner), index(number), model(config, *this, begin_ns, owner.events_, static_cast<uint16_t>(number + 1)) {}

@@ -269,7 +269,7 @@ AckOutcome Requester::on_nack(const wire::uet::Nack& nack, Nanos now) {
   if (nack.nack_code == NackCode::trimmed) {
     sender_.entropy().paths().tell(packets.at(psn).entropy, multipath::EntropyEvent::marked);
   }
-  // Of an earlier transmission.
+  // Refers to an earlier transmission.
   if (nack.retransmitted != (packets.at(psn).times > 1)) return outcome;
   if (!sender_.lose(psn, now)) return outcome;
   // Credit control handles congestion of the last hop.

@@ -183,14 +183,14 @@ void Responder::on_trimmed(const Request& request, bool last_hop) {
   ++counters_.trimmed_received;
   if (fault_ != QpFault::none) ++counters_.came_after_failure;
   if (fault_ != QpFault::none || trim_answer_ == TrimAnswer::none) return;
-  const bool ours = open_ && request.spdcid == peer_id_ && psns_.is_near(request.psn);
+  const bool from_peer = open_ && request.spdcid == peer_id_ && psns_.is_near(request.psn);
   const uint32_t psn = WidePsn::narrow(request.psn);
-  if (ours && receiver_.was_placed(psn)) {
+  if (from_peer && receiver_.was_placed(psn)) {
     receiver_.cause_answer({.psn = psn, .resent = request.retransmitted});
     return;
   }
-  if (ours && is_out_of_order(request)) return;
-  if (ours && ordered_) gap_ = {true, psn, request.retransmitted};  // later packets are out of order for a known reason
+  if (from_peer && is_out_of_order(request)) return;
+  if (from_peer && ordered_) gap_ = {true, psn, request.retransmitted};  // later packets are out of order for a known reason
   refuse(request, last_hop ? NackCode::trimmed_last_hop : NackCode::trimmed);
 }
 

@@ -1,5 +1,5 @@
 // An egress queue of a simulated switch: link rate, capacity, ECN marking by WRED, and telemetry. Pure and exact: the queue at an
-// arrival is what was admitted before and has not departed.
+// arrival consists of the packets that were admitted before and have not departed.
 #pragma once
 
 #include <cstdint>

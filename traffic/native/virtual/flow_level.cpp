@@ -396,7 +396,7 @@ FlowLevel::Turns* FlowLevel::turns_of(const Stream& stream) {
 // active have a turn before each. This desynchronizes the channels of a ring, so that each waits for its latency while others
 // send; fair shares alone would keep them synchronized forever. Sizes are shifted so that messages end one packet after each
 // other: size i is size i - 1 plus 1 / (f - i) of a packet; new streams start behind by the share of the k active ones in a turn.
-// What one gains the others lose.
+// The gain of one stream is the loss of the others.
 void FlowLevel::take_turns() {
   for (const uint32_t number : touched_) {
     const Stream& stream = streams_[number];

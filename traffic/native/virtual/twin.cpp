@@ -112,7 +112,7 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
   }
 
   void wake(int32_t index, Nanos due_ns) override {
-    // Work that is due but not done waits for the card, which will wake the core.
+    // Overdue work waits for the card, which will wake the core.
     TwinPort& own = ports_[static_cast<size_t>(index)];
     if (due_ns <= clock_.now_ns && own.waiting) return;
     if (due_ns == kNever || due_ns >= own.wake_ns) return;
@@ -175,7 +175,7 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
   }
   usid::Head segment_of(const SwitchFrame& frame) override { return segments_.head(frame.handle); }
   usid::Head next_segment(const SwitchFrame& frame) override { return segments_.next(frame.handle); }
-  // Trim the stored frame to what the switch left.
+  // Trim the stored frame to the length that the switch left.
   void cut(const SwitchFrame& on_link) {
     TwinFrame& frame = frames_[on_link.handle];
     const auto left = static_cast<uint32_t>(on_link.frame_bytes) - flows_[heading_[on_link.handle].flow].around_bytes;

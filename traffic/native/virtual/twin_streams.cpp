@@ -26,7 +26,7 @@ TwinStreams::TwinStreams(const std::vector<TwinStream>& streams)
 
 void TwinStreams::begin(Nanos job_start_ns) {
   for (size_t i = 0; i < states_.size(); ++i) {
-    // The first datagram is due one tick after the start.
+    // The first datagram is sent one tick after the start.
     states_[i].next_ns = job_start_ns + streams_[i].start_ns + kTickNs;
     if (streams_[i].stop_ns > 0) states_[i].end_ns = job_start_ns + streams_[i].stop_ns;
     if (states_[i].next_ns >= states_[i].end_ns) states_[i].next_ns = kNever;

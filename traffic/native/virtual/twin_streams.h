@@ -47,7 +47,7 @@ class TwinStreams {
   void end();
   // Time of the next tick of a stream; kNever if there is none.
   Nanos due_ns() const { return states_.empty() ? kNever : first_due_ns(); }
-  // Serve a stream whose tick is due at `now`: return the number of datagrams to send. The next tick is one interval later.
+  // Serve a stream whose tick has come at `now`: return the number of datagrams to send. The next tick is one interval later.
   int64_t look(size_t stream, Nanos now);
   bool is_due(size_t stream, Nanos now) const { return states_[stream].next_ns <= now; }
   // Note that `datagrams` of them were sent.

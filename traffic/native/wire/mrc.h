@@ -134,7 +134,7 @@ struct Aeth {
   }
 };
 
-// What the sender does with the entropy value of the packet acknowledged.
+// The sender's treatment of the entropy value of the acknowledged packet.
 enum class EntropyMark : uint8_t { none = 0, skip_once = 1, skip_always = 2 };
 
 // The queue pairs of an answer or a probe, by the low bits of their numbers.
@@ -294,7 +294,7 @@ struct Eeth {
   static constexpr const char* kName = "eeth";
   static constexpr size_t kBytes = 36;
   EndpointOp op{};
-  EndpointOp high_op{};  // zero in what ETLoop sends
+  EndpointOp high_op{};  // zero in packets that ETLoop sends
   uint16_t tx_timestamp = 0;
   bool operator==(const Eeth&) const = default;
 

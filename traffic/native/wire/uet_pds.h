@@ -271,7 +271,7 @@ enum class NackCode : uint8_t {
   unexpected_event = 0x19,
   loss_inferred = 0x1A,
 };
-// What the receiver of a NACK does about its packet.
+// The reaction of a NACK's receiver for the packet.
 enum class NackAction : uint8_t { retransmit, close, ignore };
 // Unknown codes close the PDC.
 NackAction action_of(NackCode code);

@@ -32,7 +32,7 @@ auto matches_rule_of(const SprayedPacket& packet) {
   };
 }
 
-// Count a passing packet for the held packets of its endpoint. True: one of them is due now.
+// Count a passing packet for the held packets of its endpoint. True: one of them must be sent now.
 template <typename Held>
 bool let_past(Held& held, uint32_t end, Nanos now) {
   bool released = false;

@@ -33,17 +33,17 @@ class PathFaults {
 
   // Send the packet, or apply the first rule that selects it.
   TxResult send(TxPort& port, uint32_t end, const SprayedPacket& packet, const BuiltPacket& built, Nanos now);
-  // Send held packets that are due. Returns `sent` if all left, else why the port did not accept the rest, which waits for the
-  // port.
+  // Send held packets whose time has come. Returns `sent` if all left, else why the port did not accept the rest, which waits
+  // for the port.
   TxResult send_due(TxPort& port, Nanos now);
   // `datagram` may be marked. A held datagram is copied.
   Fate on_received(uint32_t end, const SprayedPacket& packet, Datagram& datagram, Nanos now);
-  // Take a held received packet that is due. False: there is none.
+  // Take a held received packet whose time has come. False: there is none.
   bool take_released(Nanos now, Datagram& datagram, std::vector<uint8_t>& content);
 
-  // Earliest time at which a held packet is due; kNever: none is held.
+  // Earliest release time of the held packets; kNever: none is held.
   Nanos next_due() const;
-  // Return the index of the rule that holds a packet which is due; -1: none.
+  // Return the index of the rule that holds a packet whose time has come; -1: none.
   int32_t due_rule(Nanos now) const;
   const FaultCounts& counts() const { return counts_; }
   int64_t count_of(uint32_t end) const { return ends_[end].done; }

@@ -33,7 +33,7 @@ class FaultInjector final : public TxPort {
   // Send through this port at this time from now on, and send the held packets whose time has come. Return why the port did not
   // accept all of them.
   TxResult attach(TxPort& port, Nanos now);
-  // Earliest time at which a held packet is due; kNever: none is held.
+  // Earliest release time of the held packets; kNever: none is held.
   Nanos next_due() const;
 
   TxResult send(const PacketRun& run) override;
@@ -42,10 +42,10 @@ class FaultInjector final : public TxPort {
 
   // Apply the rules to a received packet: return how many times to process it now, with `datagram` as changed.
   uint32_t on_received(uint32_t end, const wire::Packet& packet, const Answering& answering, Datagram& datagram, Nanos now);
-  // Take a held received packet that is due. False: there is none.
+  // Take a held received packet whose time has come. False: there is none.
   bool take_released(Nanos now, Datagram& datagram, std::vector<uint8_t>& content);
 
-  // Return the index of the rule that holds a packet which is due; -1: none.
+  // Return the index of the rule that holds a packet whose time has come; -1: none.
   int32_t due_rule(Nanos now) const;
   const FaultCounts& counts() const { return counts_; }
   int64_t count_of(uint32_t end) const { return ends_[end].done; }

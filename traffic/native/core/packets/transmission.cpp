@@ -127,7 +127,7 @@ void Transmission::keep_held(TransmitRing& ring) {
   ring.held = {index, queue_pairs_[index].flow(), flows_.settled_until_ns(index)};
 }
 
-// Prefetch the state of the queue pair two turns ahead, and what the next one's state points to.
+// Prefetch the state of the queue pair two turns ahead, and the memory to which the next one's state points.
 void Transmission::expect_turns(const TransmitRing& ring) const {
   if (ring.size() < 2) return;
   const uint32_t last = ring.behind_front(std::min<size_t>(ring.size() - 1, 2));
@@ -359,8 +359,8 @@ bool Transmission::transmit_all(TxPort& port, Clock& clock, size_t budget) {
   // Answers that a full port blocked, or a held grant, go first: otherwise data would fill the port every time.
   if (answers_wait_ && !transmit_all_answers(port, clock)) return false;
   answers_wait_ = true;
-  // First send one run per sender, so that what a message released leaves before that message's acknowledgement, before new
-  // grants and before longer bursts of other queue pairs. Where answers cost system calls, send short bursts whole.
+  // First send one run per sender, so that packets released by a message leave before that message's acknowledgement, before
+  // new grants and before longer bursts of other queue pairs. Where answers cost system calls, send short bursts whole.
   bool held = false;
   const auto send_one = [&](TransmitRing& ring) {
     const TxResult result = transmit_one(ring, port, clock);

@@ -1,5 +1,5 @@
 // Schedules the departures of a port: queue pairs with data take turns; acknowledgements, notifications, grants and probes are
-// sent between them. Notifies queue pairs and congestion control of what was sent.
+// sent between them. Notifies queue pairs and congestion control of sent packets.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // A port whose transport is an RDMA NIC: messages are posted to its queue pairs, completions come back. The card segments, paces,
-// acknowledges and retransmits; its behaviour on the wire is what is measured.
+// acknowledges and retransmits; its behaviour on the wire is measured.
 //
 // Data is sent as WRITE_WITH_IMM to the granted address and key, a grant as a 64-byte WRITE into a ring at the data's sender, as
 // in NCCL. A card does not report the address of an arriving write, so that its peers put the grant number into the immediate.

@@ -25,7 +25,7 @@ constexpr uint32_t kMostBuilt = 32;             // built packets sent together
 constexpr size_t kSingleBytes = 4096 + 64;      // a single datagram: path MTU, headers, ICRC
 constexpr Nanos kRoomRetryNs = 20'000;          // the return of chunks causes no event
 
-// Receive queues of an interface; 0 where its driver does not tell. (sysfs would show those of another namespace.)
+// Receive queues of an interface; 0 if its driver does not report them. (sysfs would show those of another namespace.)
 uint32_t receive_queues(const std::string& interface) {
   const Descriptor asked(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   ethtool_channels channels{};
