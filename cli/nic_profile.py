@@ -19,11 +19,11 @@ from etloop.dut_profiles.reading.catalogue import find_profile
 from etloop.experiments.nic.cards.model import NicModel, drawn_model, parse_model
 from etloop.experiments.nic.cards.simulated import SimulatedNic
 from etloop.experiments.nic.comparison import Agreement, compare_profiles, compare_with_stated
-from etloop.experiments.nic.conditions import Judged, judge, result_of
+from etloop.experiments.nic.conditions import ConditionResult, evaluate_conditions, result_of
 from etloop.experiments.nic.document import PROFILE_FILE, PROFILE_SCHEMA, NicProfile
-from etloop.experiments.nic.page import Beside, profile_html
-from etloop.experiments.nic.run import Probed, chosen, read_profile, run_battery
-from etloop.experiments.nic.text import render_judged, render_pairs, render_profile
+from etloop.experiments.nic.page import CardComparison, profile_html
+from etloop.experiments.nic.run import Probed, read_profile, run_battery, select_experiments
+from etloop.experiments.nic.text import render_conditions, render_pairs, render_profile
 from etloop.results.schema.verdict import RequestedCondition, Result
 
 _EMPTY_PROFILE: Final = NicProfile(PROFILE_SCHEMA, "", 0, None, ())
@@ -31,7 +31,7 @@ _EMPTY_PROFILE: Final = NicProfile(PROFILE_SCHEMA, "", 0, None, ())
 
 def measure_profile(parsed: argparse.Namespace) -> NicProfile:
     """Run the experiments on the NIC that the command line names. Raise `ConfigError`."""
-    experiments = chosen(parsed.only or ())
+    experiments = select_experiments(parsed.only or ())
     nics = (parsed.simulated, parsed.peer, parsed.nic)
     if sum(nic is not None for nic in nics) != 1:
         problem = "names no NIC" if nics == (None, None, None) else "names more than one NIC"
@@ -72,7 +72,8 @@ def _simulated_model(where: str) -> tuple[NicModel, str]:
 
 def show_profile(profile: NicProfile, parsed: argparse.Namespace, page: Path) -> CommandResult:
     """Write the page of a profile and return the profile as text or JSON. Raise `ConfigError`."""
-    outcomes = judge(profile, read_conditions(parsed.conditions)) if parsed.conditions is not None else ()
+    requested = read_conditions(parsed.conditions) if parsed.conditions is not None else ()
+    outcomes = evaluate_conditions(profile, requested)
     references = tuple(_compare_with(profile, name) for name in parsed.beside or ())
     try:
         page.write_text(profile_html(profile, outcomes, references))
@@ -93,17 +94,17 @@ def show_profile(profile: NicProfile, parsed: argparse.Namespace, page: Path) ->
     for reference in references:
         text += f"\n{render_pairs(reference.pairs, 'measured', reference.name)}"
     if outcomes:
-        text += f"\n{render_judged(outcomes)}"
+        text += f"\n{render_conditions(outcomes)}"
     return CommandResult(f"{text}\npage         {page}\n", code)
 
 
-def _compare_with(profile: NicProfile, name: str) -> Beside:
+def _compare_with(profile: NicProfile, name: str) -> CardComparison:
     """Compare with a measured NIC profile or a device profile."""
     place = Path(name)
     if (place / PROFILE_FILE).is_file():
         other = read_profile(place)
-        return Beside(other.card, compare_profiles(profile, other))
-    return Beside(f"{name}, as stated", compare_with_stated(profile, find_profile(name)))
+        return CardComparison(other.card, compare_profiles(profile, other))
+    return CardComparison(f"{name}, as stated", compare_with_stated(profile, find_profile(name)))
 
 
 def read_conditions(path: Path) -> tuple[RequestedCondition, ...]:
@@ -112,11 +113,11 @@ def read_conditions(path: Path) -> tuple[RequestedCondition, ...]:
     if not checks:
         raise ConfigError(Problem(str(path), "has no conditions", "list some under verdict.checks"))
     # Invalid conditions are reported here, before any experiment.
-    judge(_EMPTY_PROFILE, checks)
+    evaluate_conditions(_EMPTY_PROFILE, checks)
     return checks
 
 
-def _exit_code(profile: NicProfile, outcomes: tuple[Judged, ...]) -> ExitCode:
+def _exit_code(profile: NicProfile, outcomes: tuple[ConditionResult, ...]) -> ExitCode:
     result = result_of(outcomes)
     if result is Result.FAIL:
         return ExitCode.VERDICT_FAILED

@@ -112,7 +112,7 @@ def blind_trial(seed: int) -> BlindTrial:
     figures = tuple(finding for finding in findings if isinstance(finding, Figure))
     by_name = {figure.name: figure for figure in figures}
     wrong = tuple(
-        f"{name}: {truth} was set, {_said(by_name.get(name))}"
+        f"{name}: {truth} was set, {_report_words(by_name.get(name))}"
         for name, truth in truths(model).items()
         if not _is_right(by_name.get(name), truth)
     )
@@ -127,7 +127,7 @@ def _is_right(figure: Figure | None, truth: float | str | None) -> bool:
     return figure.holds(truth)
 
 
-def _said(figure: Figure | None) -> str:
+def _report_words(figure: Figure | None) -> str:
     if figure is None:
         return "no figure was reported"
     if figure.low is None:

@@ -67,7 +67,7 @@ def compare_with_stated(measured: NicProfile, stated: DutProfile) -> tuple[Figur
     transport, cnp = stated.transport, stated.cnp
     stated_values: dict[str, float | str | None] = {
         "recovery": _text(transport.retransmission.value),
-        "early_packets": _kept(transport.accepts_out_of_order.value),
+        "early_packets": _kept_or_dropped(transport.accepts_out_of_order.value),
         "timeout": transport.timeout_ns.value,
         "ack_request_every": transport.ack_every_packets.value,
         "dscp": None if transport.dscp.value is None else f"{CHANGED}: always {transport.dscp.value}",
@@ -131,5 +131,5 @@ def _text(value: object) -> str | None:
     return None if value is None else str(value)
 
 
-def _kept(value: bool | None) -> str | None:
+def _kept_or_dropped(value: bool | None) -> str | None:
     return None if value is None else "kept" if value else "dropped"

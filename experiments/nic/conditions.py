@@ -29,7 +29,7 @@ MOST_FIGURES: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class ConditionResult:
     """Result of one condition."""
 
     expression: str
@@ -39,7 +39,9 @@ class Judged:
     """Text with the figures that it names and their intervals."""
 
 
-def judge(profile: NicProfile, checks: Sequence[RequestedCondition]) -> tuple[Judged, ...]:
+def evaluate_conditions(
+    profile: NicProfile, checks: Sequence[RequestedCondition]
+) -> tuple[ConditionResult, ...]:
     """Return the results of conditions. Raises `ConfigError` with all that cannot be parsed."""
     conditions: list[tuple[RequestedCondition, Condition]] = []
     problems: list[Problem] = []
@@ -59,16 +61,18 @@ def judge(profile: NicProfile, checks: Sequence[RequestedCondition]) -> tuple[Ju
         conditions.append((check, condition))
     if problems:
         raise ConfigError(*problems)
-    return tuple(_judge_condition(check, condition, profile.figures()) for check, condition in conditions)
+    return tuple(_evaluate_condition(check, condition, profile.figures()) for check, condition in conditions)
 
 
-def result_of(judged: Sequence[Judged]) -> Result:
+def result_of(results: Sequence[ConditionResult]) -> Result:
     """Return the worst of all results."""
-    results = {condition.result for condition in judged}
-    return next((result for result in (Result.FAIL, Result.INCONCLUSIVE) if result in results), Result.PASS)
+    distinct = {condition.result for condition in results}
+    return next((result for result in (Result.FAIL, Result.INCONCLUSIVE) if result in distinct), Result.PASS)
 
 
-def _judge_condition(check: RequestedCondition, condition: Condition, figures: dict[str, Figure]) -> Judged:
+def _evaluate_condition(
+    check: RequestedCondition, condition: Condition, figures: dict[str, Figure]
+) -> ConditionResult:
     names = sorted(names_of(condition.tree))
     words = {name: figures[name].word for name in names if name in figures and not FIGURES[name]}
     truths = {
@@ -78,8 +82,8 @@ def _judge_condition(check: RequestedCondition, condition: Condition, figures: d
     result = Result.INCONCLUSIVE
     if len(truths) == 1 and UNKNOWN not in truths:
         result = Result.PASS if truths == {1} else Result.FAIL
-    figure_text = "; ".join(f"{name}: {_said(figures.get(name))}" for name in names)
-    return Judged(check.expression, check.why, result, figure_text)
+    figure_text = "; ".join(f"{name}: {_figure_words(figures.get(name))}" for name in names)
+    return ConditionResult(check.expression, check.why, result, figure_text)
 
 
 def _ends(figure: Figure | None) -> tuple[float | None, ...]:
@@ -87,5 +91,5 @@ def _ends(figure: Figure | None) -> tuple[float | None, ...]:
     return (None,) if figure is None or figure.low is None else (figure.low, figure.high)
 
 
-def _said(figure: Figure | None) -> str:
+def _figure_words(figure: Figure | None) -> str:
     return "not asked" if figure is None else value_words(figure)

@@ -13,7 +13,7 @@ import numpy as np
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.experiments.nic.battery import BY_NAME
 from etloop.experiments.nic.comparison import Agreement, FigurePair
-from etloop.experiments.nic.conditions import Judged, result_of
+from etloop.experiments.nic.conditions import ConditionResult, result_of
 from etloop.experiments.nic.dut_profile import value_words
 from etloop.results.html.blocks import Block, Fact, Fold, LegendEntry, Page, Plot, Section, Text, table_blocks
 from etloop.results.html.drawing import NARROW, WIDE, Axis, Plotted, Steps, draw
@@ -33,14 +33,16 @@ _ORDER: Final = (Result.FAIL, Result.INCONCLUSIVE, Result.PASS)
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class CardComparison:
     """Comparison of the measured figures with stated ones or with another card."""
 
     name: str
     pairs: tuple[FigurePair, ...]
 
 
-def profile_html(profile: NicProfile, judged: Sequence[Judged] = (), beside: Sequence[Beside] = ()) -> str:
+def profile_html(
+    profile: NicProfile, results: Sequence[ConditionResult] = (), comparisons: Sequence[CardComparison] = ()
+) -> str:
     """Return the page as HTML."""
     facts = [Fact("resolution", f"{profile.resolution_ns} ns: error of the local timestamps")]
     if profile.floor_ns is not None:
@@ -48,22 +50,22 @@ def profile_html(profile: NicProfile, judged: Sequence[Judged] = (), beside: Seq
     began = min((experiment.began_at for experiment in profile.experiments), default="")
     facts.append(Fact("begun", began or "never"))
     sections = (
-        Section("conditions", "Conditions", _conditions(judged)),
+        Section("conditions", "Conditions", _conditions(results)),
         Section("figures", "Results", _figures(profile)),
         *(
-            Section(f"beside{number}", f"Next to {comparison.name}", _beside(comparison))
-            for number, comparison in enumerate(beside)
+            Section(f"comparison{number}", f"Next to {comparison.name}", _comparison(comparison))
+            for number, comparison in enumerate(comparisons)
         ),
         Section("curves", "Curves", tuple(map(_plot, profile.curves()))),
         Section("methods", "Method of each figure", _methods(profile)),
     )
-    result = result_of(judged) if judged else None
+    result = result_of(results) if results else None
     badge = str(result) if result else ""
     subtitle = "Behaviour of the card under test, measured packet by packet"
     return render(Page(f"ETLoop nic: {profile.card}", subtitle, badge, badge.upper(), tuple(facts), sections))
 
 
-def _conditions(judged: Sequence[Judged]) -> tuple[Block, ...]:
+def _conditions(results: Sequence[ConditionResult]) -> tuple[Block, ...]:
     rows: list[tuple[Value, ...]] = [
         (
             Cell(condition.expression, note=condition.why),
@@ -71,7 +73,7 @@ def _conditions(judged: Sequence[Judged]) -> tuple[Block, ...]:
             condition.found,
         )
         for result in _ORDER
-        for condition in judged
+        for condition in results
         if condition.result is result
     ]
     columns = (_CONDITION, *text_columns("result", "value"))
@@ -92,7 +94,7 @@ def _figures(profile: NicProfile) -> tuple[Block, ...]:
     return *failures, *table_blocks(table, len(rows))
 
 
-def _beside(one: Beside) -> tuple[Block, ...]:
+def _comparison(comparison: CardComparison) -> tuple[Block, ...]:
     rows: list[tuple[Value, ...]] = [
         (
             pair.name,
@@ -100,10 +102,10 @@ def _beside(one: Beside) -> tuple[Block, ...]:
             pair.b,
             Cell(str(pair.agreement), badge=_AGREEMENTS[pair.agreement]),
         )
-        for pair in one.pairs
+        for pair in comparison.pairs
     ]
-    columns = (_FIGURE, *text_columns("measured", one.name, "agreement"))
-    return table_blocks(Table("", f"Measured, and {one.name}", columns, tuple(rows)), len(rows))
+    columns = (_FIGURE, *text_columns("measured", comparison.name, "agreement"))
+    return table_blocks(Table("", f"Measured, and {comparison.name}", columns, tuple(rows)), len(rows))
 
 
 def _plot(curve: Curve) -> Plot:

@@ -42,7 +42,7 @@ class Probed:
     """Most queue pairs open at once."""
 
 
-def chosen(names: Sequence[str]) -> tuple[Experiment, ...]:
+def select_experiments(names: Sequence[str]) -> tuple[Experiment, ...]:
     """Return the experiments of these names, all if none is named. Raises `ConfigError`."""
     unknown = [name for name in names if name not in BY_NAME]
     if unknown:
@@ -69,7 +69,7 @@ def run_battery(
     records: list[ExperimentRecord] = []
     for number, experiment in enumerate(experiments, 1):
         path = out_dir / f"{experiment.name}.json"
-        record = _kept(path, card)
+        record = _read_kept(path, card)
         if record is None:
             report(f"[{number}/{len(experiments)}] {experiment.name}: {experiment.provokes}")
             record = _run_experiment(experiment, probe, wire, card, out_dir)
@@ -104,7 +104,7 @@ def _floor(probe: Probe) -> int | None:
         return None
 
 
-def _kept(path: Path, card: str) -> ExperimentRecord | None:
+def _read_kept(path: Path, card: str) -> ExperimentRecord | None:
     if not path.exists():
         return None
     record = from_json(ExperimentRecord, path.read_text(), str(path), EXPERIMENT_SCHEMA)

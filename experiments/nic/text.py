@@ -14,7 +14,7 @@ from etloop.results.text.layout import aligned, label_text
 
 if TYPE_CHECKING:
     from etloop.experiments.nic.comparison import FigurePair
-    from etloop.experiments.nic.conditions import Judged
+    from etloop.experiments.nic.conditions import ConditionResult
     from etloop.experiments.nic.document import NicProfile
 
 _MARKS: Final = {Agreement.SAME: "", Agreement.DIFFERENT: "differs", Agreement.UNKNOWN: "not known"}
@@ -45,15 +45,15 @@ def render_profile(profile: NicProfile, *, with_methods: bool = False) -> str:
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
-def render_judged(judged: Sequence[Judged]) -> str:
+def render_conditions(results: Sequence[ConditionResult]) -> str:
     """Return conditions with their results, failed ones last, where they are seen first."""
     order = (Result.PASS, Result.INCONCLUSIVE, Result.FAIL)
-    ordered = sorted(judged, key=lambda condition: order.index(condition.result))
+    ordered = sorted(results, key=lambda condition: order.index(condition.result))
     rows = [
         ("", "condition", "found"),
         *((str(condition.result), condition.expression, condition.found) for condition in ordered),
     ]
-    lines = [*aligned(rows, left=(0, 1, 2)), "", *label_text("verdict", str(result_of(judged)).upper())]
+    lines = [*aligned(rows, left=(0, 1, 2)), "", *label_text("verdict", str(result_of(results)).upper())]
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
 

@@ -60,7 +60,7 @@ class EngineCard:
     ) -> None:
         return None
 
-    def missed(self) -> int:
+    def take_drop_count(self) -> int:
         return 0
 
     def receive(self, until_ns: int) -> Arrival | None:

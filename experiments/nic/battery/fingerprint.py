@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from etloop.experiments.nic.battery.experiment import Experiment
-from etloop.experiments.nic.link.asked import asked
+from etloop.experiments.nic.link.asked import compare_with_requests
 from etloop.experiments.nic.link.figures import Figure, unseen, word
 from etloop.experiments.nic.link.probe import USUAL, Probe, is_data
 from etloop.experiments.nic.link.wire import NOT_ECT, Arrival, PairSettings
@@ -24,11 +24,11 @@ def run(probe: Probe) -> tuple[Figure, ...]:
     """Have four queue pairs of the card write eight packets each, and two more that are joined with other DSCP, ECN and
     TTL.
     """
-    usual = _written(probe, [USUAL] * PAIRS)
+    usual = _write_packets(probe, [USUAL] * PAIRS)
     all_packets = [packet for packets in usual for packet in packets]
     if not all_packets:
-        return (unseen("source_port", "", "nothing came"),)
-    other = [packet for packets in _written(probe, [OTHERS] * OTHER_PAIRS) for packet in packets]
+        return (unseen("source_port", "", "no packet arrived"),)
+    other = [packet for packets in _write_packets(probe, [OTHERS] * OTHER_PAIRS) for packet in packets]
     ports = [{packet.source_port for packet in packets} for packets in usual if packets]
     if any(len(pair_ports) > 1 for pair_ports in ports):
         port_word = "several a queue pair"
@@ -38,14 +38,14 @@ def run(probe: Probe) -> tuple[Figure, ...]:
     ip_id_word = "0" if set(ids) == {0} else "counting" if len(set(ids)) > len(ids) // 2 else "several"
     return (
         word("source_port", port_word, len(all_packets)),
-        asked(
+        compare_with_requests(
             "dscp",
             [(USUAL.dscp, _field_values(all_packets, "dscp")), (OTHERS.dscp, _field_values(other, "dscp"))],
         ),
-        asked(
+        compare_with_requests(
             "ecn", [(USUAL.ecn, _field_values(all_packets, "ecn")), (OTHERS.ecn, _field_values(other, "ecn"))]
         ),
-        asked(
+        compare_with_requests(
             "ttl",
             [
                 (USUAL.hop_limit, _field_values(all_packets, "ttl")),
@@ -56,7 +56,7 @@ def run(probe: Probe) -> tuple[Figure, ...]:
     )
 
 
-def _written(probe: Probe, joined: Sequence[PairSettings]) -> list[list[Arrival]]:
+def _write_packets(probe: Probe, joined: Sequence[PairSettings]) -> list[list[Arrival]]:
     """Return the packets that queue pairs with these settings write, one list per queue pair."""
     packets_by_pair: list[list[Arrival]] = []
     for settings in joined:

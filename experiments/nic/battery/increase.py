@@ -15,7 +15,7 @@ from etloop.contract.base.clock import NS_PER_S, NS_PER_US
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.experiments.nic.battery import rate_cut
 from etloop.experiments.nic.battery.experiment import Experiment
-from etloop.experiments.nic.link.endless import acknowledged
+from etloop.experiments.nic.link.endless import acknowledge_packets
 from etloop.experiments.nic.link.figures import Curve, Figure, Finding, unseen
 from etloop.experiments.nic.link.wire import PairSettings
 
@@ -120,16 +120,16 @@ def _single(probe: Probe) -> tuple[float, Figure, Figure]:
     line_bps, smallest = 0.0, PATH_MTUS[-1]
     for size in reversed(PATH_MTUS):
         connection = _writing(probe, size, rate_cut.BASE_PACKETS)
-        rate_bps = _rate_bps(connection, acknowledged(connection, rate_cut.BASE_PACKETS, None))
+        rate_bps = _rate_bps(connection, acknowledge_packets(connection, rate_cut.BASE_PACKETS, None))
         connection.close()
         line_bps = max(line_bps, rate_bps)
         if rate_bps < FULL * line_bps:
             break
         smallest = size
     connection = _writing(probe, smallest, MOST_PACKETS)
-    before = acknowledged(connection, rate_cut.BASE_PACKETS, None)
+    before = acknowledge_packets(connection, rate_cut.BASE_PACKETS, None)
     left_ns = connection.notify()
-    after = acknowledged(connection, MOST_PACKETS - len(before), left_ns + rate_cut.WATCHED_NS)
+    after = acknowledge_packets(connection, MOST_PACKETS - len(before), left_ns + rate_cut.WATCHED_NS)
     connection.close()
     cut, interval = rate_cut.first_cut(before, after, probe.wire.resolution_ns)
     return line_bps, interval, rate_cut.climb_share(before, after, cut, interval)
@@ -141,13 +141,13 @@ def _climb(probe: Probe, line_bps: float, interval_ns: float) -> _Climb | str:
     connection = _writing(
         probe, max((size for size in PATH_MTUS if size <= largest_bytes), default=PATH_MTUS[0]), MOST_PACKETS
     )
-    initial_bps = _rate_bps(connection, acknowledged(connection, rate_cut.BASE_PACKETS, None))
+    initial_bps = _rate_bps(connection, acknowledge_packets(connection, rate_cut.BASE_PACKETS, None))
     left_ns = _slow_down(connection, min(line_bps, initial_bps))
     times_ns: list[int] = []
     if left_ns is not None:
         end_ns = left_ns + round(RAISES * interval_ns)
         while len(times_ns) < MOST_PACKETS // 2:
-            arrivals = acknowledged(connection, 64, end_ns)
+            arrivals = acknowledge_packets(connection, 64, end_ns)
             times_ns += arrivals
             if len(arrivals) < 64 or _rate_bps(connection, arrivals) > NEAR_LINE * initial_bps:
                 break
@@ -184,7 +184,10 @@ def _slow_down(connection: Connection, usual_bps: float) -> int | None:
     for _ in range(MOST_NOTIFICATIONS):
         left_ns = connection.notify()
         now_bps = (
-            len(acknowledged(connection, MOST_PACKETS, left_ns + SPACING_NS)) * bits * NS_PER_S / SPACING_NS
+            len(acknowledge_packets(connection, MOST_PACKETS, left_ns + SPACING_NS))
+            * bits
+            * NS_PER_S
+            / SPACING_NS
         )
         if now_bps < usual_bps / DEPTH:
             break
@@ -245,7 +248,7 @@ def _figures(fits: list[_Fit]) -> tuple[Finding, ...]:
         )
     raises = [float(fit.fast) for fit in fits]
     figures = (
-        _counted("fast_recovery_raises", raises),
+        _raise_count("fast_recovery_raises", raises),
         _spread("additive_increase", "bit/s", [fit.small_bps for fit in fits], ERROR),
     )
     if not fits[0].additive:
@@ -253,7 +256,7 @@ def _figures(fits: list[_Fit]) -> tuple[Finding, ...]:
         return *figures, unseen("additive_raises", "count", why), unseen("hyper_increase", "bit/s", why)
     return (
         *figures,
-        _counted("additive_raises", [float(fit.additive) for fit in fits]),
+        _raise_count("additive_raises", [float(fit.additive) for fit in fits]),
         _spread("hyper_increase", "bit/s", [fit.large_bps for fit in fits], ERROR),
     )
 
@@ -263,7 +266,7 @@ def _spread(name: str, unit: str, values: list[float], error: float) -> Figure:
     return Figure(name, unit, values[0], low, high, "", 1)
 
 
-def _counted(name: str, values: list[float]) -> Figure:
+def _raise_count(name: str, values: list[float]) -> Figure:
     """Return a number of raises with an error of one: the begin of a kind shows only in the next raises."""
     return Figure(name, "count", values[0], max(min(values) - 1, 0.0), max(values) + 1, "", 1)
 

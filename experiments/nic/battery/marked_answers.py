@@ -17,7 +17,7 @@ def run(probe: Probe) -> tuple[Figure, ...]:
     connection.nic.write(connection.end, PACKETS * connection.settings.path_mtu)
     marked = notified = 0
     while marked < PACKETS:
-        arrival = connection.until(lambda one: is_data(one) or one.packet.opcode == CNP)
+        arrival = connection.until(lambda received: is_data(received) or received.packet.opcode == CNP)
         if arrival is None:
             break
         if is_data(arrival):

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Final
 
 from etloop.experiments.nic.battery.experiment import Experiment
-from etloop.experiments.nic.link.endless import acknowledged
+from etloop.experiments.nic.link.endless import acknowledge_packets
 from etloop.experiments.nic.link.figures import Figure, latency, unseen, word
 from etloop.experiments.nic.link.probe import Probe
 from etloop.experiments.nic.link.wire import PairSettings
@@ -41,7 +41,7 @@ def run(probe: Probe) -> tuple[Figure, ...]:
     for number in range(REPEATS):
         connection = probe.connect(PairSettings(path_mtu=PATH_MTU))
         connection.nic.write(connection.end, _MOST_PACKETS * PATH_MTU)
-        before = acknowledged(connection, BASE_PACKETS, None)
+        before = acknowledge_packets(connection, BASE_PACKETS, None)
         if len(before) < BASE_PACKETS:
             connection.close()
             return (unseen("pauses", "", f"only {len(before)} packets arrived"),)
@@ -50,7 +50,7 @@ def run(probe: Probe) -> tuple[Figure, ...]:
         wanted_ns = max(_STOP_PACKETS * spacing_ns, 3 * max(gaps), 20 * resolution_ns) * (1 + number % 2)
         quanta = min(-(-wanted_ns * FRAME_BITS // (spacing_ns * QUANTUM_BITS)), MOST_QUANTA)
         left_ns = connection.pause(quanta)
-        after = acknowledged(connection, _MOST_PACKETS, left_ns + 3 * wanted_ns + _LONGEST_REACTION_NS)
+        after = acknowledge_packets(connection, _MOST_PACKETS, left_ns + 3 * wanted_ns + _LONGEST_REACTION_NS)
         connection.close()
         if len(after) < 2:
             continue

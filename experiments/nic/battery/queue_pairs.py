@@ -41,10 +41,10 @@ def run(probe: Probe) -> tuple[Finding, ...]:
         tuple((rate.value or 0.0) / 1e9 for rate in rates.values()),
         is_log=True,
     )
-    return *_named(rates), small, curve
+    return *_rate_figures(rates), small, curve
 
 
-def _named(rates: dict[int, Figure]) -> tuple[Figure, ...]:
+def _rate_figures(rates: dict[int, Figure]) -> tuple[Figure, ...]:
     """Return the rates of the fewest and the most queue pairs, and the largest number of them at full rate.
 
     Few queue pairs may not fill the link, so only numbers from that with the best rate on are compared.
@@ -62,22 +62,22 @@ def _named(rates: dict[int, Figure]) -> tuple[Figure, ...]:
     pairs_at_full_rate = Figure("pairs_at_full_rate", "queue pairs", full, full, full, remark, len(rates))
     return (
         pairs_at_full_rate,
-        _renamed(rates[fewest], "rate_of_fewest_pairs"),
-        _renamed(rates[most], "rate_of_most_pairs"),
+        _rename(rates[fewest], "rate_of_fewest_pairs"),
+        _rename(rates[most], "rate_of_most_pairs"),
     )
 
 
-def _renamed(figure: Figure, name: str) -> Figure:
+def _rename(figure: Figure, name: str) -> Figure:
     return Figure(name, figure.unit, figure.value, figure.low, figure.high, figure.word, figure.samples)
 
 
 def _rate(probe: Probe, pairs: int, size_bytes: int, unit: str) -> Figure:
     """Return the rate of a burst: payload in bit/s, or messages per second."""
     connections = [probe.connect() for _ in range(pairs)]
-    probe.wire.missed()
+    probe.wire.take_drop_count()
     probe.nic.write_on_all(min(max(PACKETS // pairs, 1), MOST_MESSAGES), size_bytes)
     times_ns = _first_arrivals(probe, connections)
-    missed_frames = probe.wire.missed()
+    missed_frames = probe.wire.take_drop_count()
     for connection in connections:
         connection.close()
     if missed_frames:

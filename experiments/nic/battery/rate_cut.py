@@ -8,7 +8,7 @@ from typing import Final
 
 from etloop.contract.base.clock import NS_PER_MS
 from etloop.experiments.nic.battery.experiment import Experiment
-from etloop.experiments.nic.link.endless import acknowledged
+from etloop.experiments.nic.link.endless import acknowledge_packets
 from etloop.experiments.nic.link.figures import Curve, Figure, Finding, unseen
 from etloop.experiments.nic.link.probe import Probe
 from etloop.experiments.nic.link.wire import PairSettings
@@ -32,14 +32,14 @@ def run(probe: Probe) -> tuple[Finding, ...]:
     """Have the card write endlessly, acknowledge all of it, and notify it once, and again later."""
     connection = probe.connect(PairSettings(path_mtu=4096))
     connection.nic.write(connection.end, MOST_PACKETS * 4096)
-    before = acknowledged(connection, BASE_PACKETS, None)
+    before = acknowledge_packets(connection, BASE_PACKETS, None)
     if len(before) < BASE_PACKETS:
         connection.close()
         return (unseen("cnp_cut", "ratio", f"only {len(before)} packets arrived"),)
     left_ns = connection.notify()
-    after = acknowledged(connection, MOST_PACKETS, left_ns + WATCHED_NS)
+    after = acknowledge_packets(connection, MOST_PACKETS, left_ns + WATCHED_NS)
     again_ns = connection.notify()
-    last = acknowledged(connection, MOST_PACKETS, again_ns + AGAIN_NS)
+    last = acknowledge_packets(connection, MOST_PACKETS, again_ns + AGAIN_NS)
     connection.close()
     cut_figures = first_cut(before, after, probe.wire.resolution_ns + probe.floor_ns())
     alpha = _alpha(cut_figures[0], after, last, again_ns - left_ns)

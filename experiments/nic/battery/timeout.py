@@ -9,7 +9,7 @@ from typing import Final
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.experiments.nic.battery.experiment import Experiment
-from etloop.experiments.nic.link.asked import AS_ASKED, CHANGED, asked
+from etloop.experiments.nic.link.asked import AS_ASKED, CHANGED, compare_with_requests
 from etloop.experiments.nic.link.figures import (
     Figure,
     Finding,
@@ -88,7 +88,9 @@ def run(probe: Probe) -> tuple[Finding, ...]:
     ]
     other = _observe_unanswered(probe, OTHER_CODE, OTHER_RETRIES).gaps_ns
     figures.append(
-        asked("timeout_retries", [(RETRIES, tries), (OTHER_RETRIES, [len(other)] if other else [])])
+        compare_with_requests(
+            "timeout_retries", [(RETRIES, tries), (OTHER_RETRIES, [len(other)] if other else [])]
+        )
     )
     figures.append(_code_figure(firsts, other))
     figures.append(

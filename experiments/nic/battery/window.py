@@ -24,7 +24,7 @@ def run(probe: Probe) -> tuple[Figure, ...]:
     packets = _receive_unanswered(connection)
     connection.close()
     if not packets:
-        return (unseen("unacknowledged_window", "packets", "nothing came"),)
+        return (unseen("unacknowledged_window", "packets", "no packet arrived"),)
     last = max(number for number, _ in packets) + 1
     asking_numbers = sorted({number for number, asks in packets if asks})
     window = count("unacknowledged_window", last)

@@ -1,7 +1,7 @@
-"""When a modelled transmitter is done with what it sends. Pure; time comes with every call.
+"""Computes when a modelled transmitter has sent its frames. Pure; time comes with every call.
 
-Ends are whole nanoseconds, rounded up; by how much is carried into the next frame of the same busy period, so that rounding
-does not add up.
+Ends are whole nanoseconds, rounded up; the rounding error is carried into the next frame of the same busy period, so that
+it does not accumulate.
 """
 
 from __future__ import annotations

@@ -51,9 +51,9 @@ class CardPort:
         left_ns = self._line.take(takes_ns, self._now_ns())
         at_ns = left_ns + self._latency_ns
         self._at(at_ns, lambda: self._deliver(replace(packet, at_ns=at_ns)))
-        self._at(left_ns, self._gone)
+        self._at(left_ns, self._end_departure)
 
-    def _gone(self) -> None:
+    def _end_departure(self) -> None:
         self._waiting.popleft()
         if self._waiting:
             self._begin_when_open()

@@ -60,7 +60,7 @@ class PacketWire:
         self._packets, self._addresses = packets, addresses
         self.resolution_ns = resolution_ns
         self.flows = tuple(
-            _native.IpFlow(str(ours), str(addresses.their_ip), 0xC123) for ours in addresses.our_ips
+            _native.IpFlow(str(our_ip), str(addresses.their_ip), 0xC123) for our_ip in addresses.our_ips
         )
         self._ahead_ns = time.clock_gettime_ns(time.CLOCK_REALTIME) - time.monotonic_ns()
         """The kernel stamps by the other clock."""
@@ -113,7 +113,7 @@ class PacketWire:
         headers = tuple(heads[start : start + step] for start in range(0, len(heads), step))
         return Answered([at_ns - self._ahead_ns for at_ns in times_ns], headers, sizes, acknowledgements)
 
-    def missed(self) -> int:
+    def take_drop_count(self) -> int:
         """Return the frames dropped by the socket since the last call, see `Wire`."""
         statistics = self._packets.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8)
         _, dropped = struct.unpack("II", statistics)
@@ -339,5 +339,5 @@ def _lateness_ns() -> int:
     return sorted(gaps)[_TRIES * 99 // 100] + 20_000
 
 
-def _read(interface: str, what: str) -> str:
-    return Path(f"/sys/class/net/{interface}/{what}").read_text().strip()
+def _read(interface: str, attribute: str) -> str:
+    return Path(f"/sys/class/net/{interface}/{attribute}").read_text().strip()

@@ -65,7 +65,7 @@ _THERE: Final = Addresses(
     b"\2\0\0\0\0\1", b"\2\0\0\0\0\2", IPv4Address(_OURS[0]), IPv4Address(_THEIRS), IPv4Address(_OURS[1])
 )
 _BACK: Final = tuple(
-    Addresses(_THERE.their_mac, _THERE.our_mac, _THERE.their_ip, ours) for ours in _THERE.our_ips
+    Addresses(_THERE.their_mac, _THERE.our_mac, _THERE.their_ip, our_ip) for our_ip in _THERE.our_ips
 )
 _TIMEOUT_CODE: Final = 14
 _GATHER_NS: Final = 20_000
@@ -131,8 +131,8 @@ class SimulatedNic:
         self._last_cnp_ns: dict[int, int] = {}
         self._port = CardPort(self._time.at, self.now_ns, self._arrived.append, LATENCY_NS)
         self._our_line = LineClock()
-        self.flows = tuple(_native.IpFlow(ours, _THEIRS, 0xC123) for ours in _OURS)
-        self._back = tuple(_native.IpFlow(_THEIRS, ours, 0xD000) for ours in _OURS)
+        self.flows = tuple(_native.IpFlow(our_ip, _THEIRS, 0xC123) for our_ip in _OURS)
+        self._back = tuple(_native.IpFlow(_THEIRS, our_ip, 0xD000) for our_ip in _OURS)
         self.resolution_ns = 100
 
     # ---- the wire
@@ -163,7 +163,7 @@ class SimulatedNic:
         """Return None, see `Wire`: in virtual time no faster path is needed."""
         return None
 
-    def missed(self) -> int:
+    def take_drop_count(self) -> int:
         """Return 0, see `Wire`: no frame is ever dropped here."""
         return 0
 
@@ -178,7 +178,7 @@ class SimulatedNic:
         """See `Wire`."""
         return frame_of(departure, _THERE)
 
-    def _varied(self, latency_ns: float) -> int:
+    def _vary(self, latency_ns: float) -> int:
         return round(latency_ns * (1 + self._random.uniform(-1, 1) * self._model.jitter))
 
     def _leave(
@@ -296,7 +296,7 @@ class SimulatedNic:
         scale = 2.0 ** (pair.settings.timeout_code - _TIMEOUT_CODE)
         wait_ns = self._model.timeout_ns * scale * self._model.timeout_growth**pair.tries
         timer = pair.timer
-        self._time.at(self._time.now_ns + self._varied(wait_ns), lambda: self._time_out(pair, timer))
+        self._time.at(self._time.now_ns + self._vary(wait_ns), lambda: self._time_out(pair, timer))
 
     def _time_out(self, pair: _Pair, timer: int) -> None:
         if timer != pair.timer or pair.acknowledged >= pair.next or pair.state != "RTS":
@@ -327,10 +327,10 @@ class SimulatedNic:
             self._watch(pair)
         if kind == RNR:
             wait_ns = rnr_timer_ns(packet.syndrome & 31) * self._model.rnr_factor
-            self._send_again(pair, number, self._time.now_ns + self._varied(wait_ns))
+            self._send_again(pair, number, self._time.now_ns + self._vary(wait_ns))
         elif packet.syndrome == NAK_SEQUENCE and number != pair.last_nak:
             pair.last_nak = number
-            self._send_again(pair, number, self._time.now_ns + self._varied(self._model.resend_ns))
+            self._send_again(pair, number, self._time.now_ns + self._vary(self._model.resend_ns))
         self._go_on(pair)
 
     def _hear_notification(self, pair: _Pair) -> None:
@@ -342,7 +342,7 @@ class SimulatedNic:
             if rate.climb(number):
                 self._raise_later(rate, number)
 
-        self._time.at(self._time.now_ns + self._varied(self._model.cnp_recovery_ns), climb)
+        self._time.at(self._time.now_ns + self._vary(self._model.cnp_recovery_ns), climb)
 
     # ---- the card as responder
 
@@ -367,7 +367,7 @@ class SimulatedNic:
         if quanta is not None:
             if self._model.honours_pauses:
                 stop_ns = -(-512 * quanta * NS_PER_S // self._model.line_bps)
-                reaction_ns = self._varied(self._model.pause_reaction_ns)
+                reaction_ns = self._vary(self._model.pause_reaction_ns)
                 self._time.at(self._time.now_ns + reaction_ns, lambda: self._port.stop(stop_ns))
             return
         if _native.check_frame(frame) == "good":
@@ -381,7 +381,7 @@ class SimulatedNic:
             if psn == pair.expected and not pair.has_nak:
                 pair.has_nak = True
                 self._time.at(
-                    self._time.now_ns + self._varied(self._model.nak_ns), lambda: self._nak(pair, psn)
+                    self._time.now_ns + self._vary(self._model.nak_ns), lambda: self._nak(pair, psn)
                 )
 
     def _is_whole(self, departure: Departure) -> bool:
@@ -423,7 +423,7 @@ class SimulatedNic:
                 answer.payload_bytes = min(mtu, size - number * mtu) if is_read else 0
                 self._leave(pair, answer)
 
-        self._time.at(self._time.now_ns + self._varied(self._model.read_ns), respond)
+        self._time.at(self._time.now_ns + self._vary(self._model.read_ns), respond)
 
     def _hear_early(self, pair: _Pair, packet: _native.WirePacket) -> None:
         if self._model.keeps_early:
@@ -431,7 +431,7 @@ class SimulatedNic:
         if not pair.has_nak or self._model.nak_repeats:
             pair.has_nak = True
             psn = pair.expected
-            self._time.at(self._time.now_ns + self._varied(self._model.nak_ns), lambda: self._nak(pair, psn))
+            self._time.at(self._time.now_ns + self._vary(self._model.nak_ns), lambda: self._nak(pair, psn))
 
     def _nak(self, pair: _Pair, psn: int) -> None:
         if pair.expected == psn:
@@ -465,7 +465,7 @@ class SimulatedNic:
 
     def _answer(self, pair: _Pair, psn: int, syndrome: int) -> None:
         self._time.at(
-            self._time.now_ns + self._varied(self._model.turnaround_ns),
+            self._time.now_ns + self._vary(self._model.turnaround_ns),
             lambda: self._say(pair, psn, syndrome),
         )
 

@@ -1,4 +1,4 @@
-"""What is still to happen to a modelled card, in virtual time."""
+"""Future events of a modelled card, in virtual time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class VirtualTime:
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._turns = 0
-        """Events at this instant, beside the first."""
+        """Events at this instant, without the first."""
 
     def at(self, at_ns: int, happen: Callable[[], None]) -> None:
         """Have something happen at `at_ns`, or now if that is past."""

@@ -1,6 +1,6 @@
 """Tests whether a card follows a requested setting or uses a fixed value. Pure.
 
-A value that was requested does not characterize the card. Two values are tried, and the figure's word tells whether
+A value that was requested does not characterize the card. Two values are tried, and the figure's word shows whether
 both were observed; only a fixed value is a property of the card.
 """
 
@@ -17,16 +17,16 @@ CHANGED: Final = "changed by the card"
 _ALWAYS: Final = re.compile(rf"{CHANGED}: always (\d+)")
 
 
-def asked(name: str, tried: Sequence[tuple[int, Sequence[int]]]) -> Figure:
+def compare_with_requests(name: str, tried: Sequence[tuple[int, Sequence[int]]]) -> Figure:
     """Return whether a card followed the requests; `tried` has each requested value with the observed ones."""
     observed = [value for _, values in tried for value in values]
     if not all(values for _, values in tried) or not observed:
-        return unseen(name, "", f"not observed for all of {_listed([value for value, _ in tried])}")
+        return unseen(name, "", f"not observed for all of {_join_values([value for value, _ in tried])}")
     if all(set(values) == {value} for value, values in tried):
         return word(name, AS_ASKED, len(observed))
     if len(set(observed)) == 1:
         return word(name, f"{CHANGED}: always {observed[0]}", len(observed))
-    became = ", ".join(f"{value} as {_listed(values)}" for value, values in tried)
+    became = ", ".join(f"{value} as {_join_values(values)}" for value, values in tried)
     return word(name, f"{CHANGED}: {became}", len(observed))
 
 
@@ -41,5 +41,5 @@ def own_value(figure: Figure | None) -> int | None:
     return None if match is None else int(match[1])
 
 
-def _listed(values: Sequence[int]) -> str:
+def _join_values(values: Sequence[int]) -> str:
     return " and ".join(map(str, sorted(set(values))))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from etloop.experiments.nic.link.probe import Connection, is_data
 
 
-def acknowledged(connection: Connection, most: int, until_ns: int | None) -> list[int]:
+def acknowledge_packets(connection: Connection, most: int, until_ns: int | None) -> list[int]:
     """Acknowledge packets as they arrive; return their arrival times in ns. `until_ns` None: until no more arrive."""
     native_times_ns = connection.acknowledge_all(most, until_ns)
     if native_times_ns is not None:

@@ -92,7 +92,7 @@ def arrival_of(frame: bytes, at_ns: int, addresses: Addresses) -> Arrival | None
     )
 
 
-def signed(frame: bytes) -> bytes:
+def with_icrc(frame: bytes) -> bytes:
     """Return a RoCEv2 frame with the ICRC of its content (IBTA 1.4, annex A17.3)."""
     covered = bytearray(frame[14:-_ICRC_BYTES])
     for offset in _NOT_COVERED:
@@ -100,7 +100,7 @@ def signed(frame: bytes) -> bytes:
     return frame[:-_ICRC_BYTES] + struct.pack("<I", zlib.crc32(b"\xff" * 8 + covered))
 
 
-def trimmed(frame: bytes, keep_bytes: int, dscp: int, *, says_so: bool) -> bytes:
+def trim(frame: bytes, keep_bytes: int, dscp: int, *, says_so: bool) -> bytes:
     """Return a frame trimmed by a switch; `says_so`: with corrected lengths, which not all switches write."""
     shortened = bytearray(frame[:keep_bytes])
     shortened[15] = dscp << 2 | shortened[15] & 3
@@ -119,7 +119,7 @@ def pause_frame(our_mac: bytes, quanta: int) -> bytes:
 
 
 def quanta_of(frame: bytes) -> int | None:
-    """Return the quanta for which a frame pauses its receiver; None if it is no priority flow control frame."""
+    """Return the quanta for which a frame pauses its receiver; None if it is not a priority flow control frame."""
     if frame[12:16] != _MAC_CONTROL + _PRIORITY_FLOW_CONTROL:
         return None
     (quanta,) = struct.unpack_from("!H", frame, 18)

@@ -79,9 +79,9 @@ class KeptWire:
                     self._capture.add(at_ns, head[:size], size)
         return result
 
-    def missed(self) -> int:
+    def take_drop_count(self) -> int:
         """See `Wire`."""
-        return self._wire.missed()
+        return self._wire.take_drop_count()
 
     def frame_of(self, departure: Departure) -> bytes:
         """See `Wire`."""

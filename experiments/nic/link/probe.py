@@ -11,7 +11,7 @@ from typing import Final
 
 from etloop.contract.base.clock import NS_PER_MS
 from etloop.contract.base.errors import EtloopError
-from etloop.experiments.nic.link.frames import BTH, pause_frame, signed, trimmed
+from etloop.experiments.nic.link.frames import BTH, pause_frame, trim, with_icrc
 from etloop.experiments.nic.link.wire import (
     CE,
     ECT_0,
@@ -96,13 +96,13 @@ class Connection:
         frame = bytearray(self._frame(self._write(psn, 64, ack=True)))
         frame[BTH + 2 : BTH + 4] = _OTHER_PARTITION
         self.sent += 1
-        return self.wire.send_frame(signed(bytes(frame)))
+        return self.wire.send_frame(with_icrc(bytes(frame)))
 
     def trimmed_write(self, psn: int, dscp: int, *, says_so: bool) -> int:
         """Send a trimmed WRITE of a kilobyte, with its lengths corrected or not; return its departure time."""
         frame = self._frame(self._write(psn, 1024, ack=True))
         self.sent += 1
-        return self.wire.send_frame(trimmed(frame, TRIMMED_BYTES, dscp, says_so=says_so))
+        return self.wire.send_frame(trim(frame, TRIMMED_BYTES, dscp, says_so=says_so))
 
     def pause(self, quanta: int) -> int:
         """Send a pause frame of `quanta` times 512 bit times to the card's port, 0: resume; return its departure time."""

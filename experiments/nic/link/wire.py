@@ -118,10 +118,10 @@ class Wire(Protocol):
     ) -> Answered | None:
         """Acknowledge requests to a local queue pair, at most `most`; `until_ns` None: until no more arrive.
 
-        Return None if this wire is no faster than acknowledging packet by packet.
+        Return None if this wire is not faster than acknowledging packet by packet.
         """
 
-    def missed(self) -> int:
+    def take_drop_count(self) -> int:
         """Return the number of frames of the card that were dropped here since the last call."""
 
     def frame_of(self, departure: Departure) -> bytes:

@@ -15,7 +15,7 @@ from etloop.experiments.nic.cards.simulated import SimulatedNic
 from etloop.experiments.nic.comparison import Agreement, compare_with_stated
 from etloop.experiments.nic.document import EXPERIMENT_SCHEMA, PROFILE_SCHEMA, ExperimentRecord, NicProfile
 from etloop.experiments.nic.dut_profile import dut_profile_text
-from etloop.experiments.nic.link.asked import asked, own_value
+from etloop.experiments.nic.link.asked import compare_with_requests, own_value
 from etloop.experiments.nic.link.figures import Figure, word
 from etloop.experiments.nic.link.probe import Probe
 
@@ -46,11 +46,11 @@ def profile(model: NicModel, *names: str) -> NicProfile:
     ],
 )
 def test_two_values_tell_a_setting_from_a_property(tried: list[tuple[int, list[int]]], expected: str) -> None:
-    assert asked("dscp", tried).word == expected
+    assert compare_with_requests("dscp", tried).word == expected
 
 
 def test_a_value_that_was_not_tried_is_not_known() -> None:
-    figure = asked("dscp", [(26, [26]), (10, [])])
+    figure = compare_with_requests("dscp", [(26, [26]), (10, [])])
     assert (figure.samples, figure.word) == (0, "not observed for all of 10 and 26")
 
 

@@ -9,7 +9,7 @@ import pytest
 from etloop.cli import main
 from etloop.contract.base.errors import ConfigError
 from etloop.experiments.nic.battery import BATTERY
-from etloop.experiments.nic.conditions import judge, result_of
+from etloop.experiments.nic.conditions import evaluate_conditions, result_of
 from etloop.experiments.nic.document import EXPERIMENT_SCHEMA, PROFILE_SCHEMA, ExperimentRecord, NicProfile
 from etloop.experiments.nic.link.figures import Figure, count, unseen, word
 from etloop.results.schema.verdict import RequestedCondition, Result
@@ -52,11 +52,11 @@ def asked(*expressions: str) -> tuple[RequestedCondition, ...]:
     ],
 )  # fmt: skip
 def test_what_becomes_of_a_condition(expression: str, result: Result, sentence: str) -> None:
-    assert judge(profile(), asked(expression))[0].result is result, sentence
+    assert evaluate_conditions(profile(), asked(expression))[0].result is result, sentence
 
 
 def test_the_worst_decides() -> None:
-    held, open_, broken = judge(
+    held, open_, broken = evaluate_conditions(
         profile(), asked("fast_recovery_raises == 7", "rnr_factor <= 2", "fast_recovery_raises == 6")
     )
     assert result_of((held,)) is Result.PASS
@@ -67,7 +67,9 @@ def test_the_worst_decides() -> None:
 
 def test_all_that_cannot_be_read_is_named() -> None:
     with pytest.raises(ConfigError) as caught:
-        judge(profile(), asked("nak_to_resent <= 1us", "timeout <= 5", "fast_recovery_raises == 7"))
+        evaluate_conditions(
+            profile(), asked("nak_to_resent <= 1us", "timeout <= 5", "fast_recovery_raises == 7")
+        )
     first, second = caught.value.problems
     assert first.where == "c.yaml:0"
     assert "nak_to_resent" in first.what
@@ -78,7 +80,7 @@ def test_all_that_cannot_be_read_is_named() -> None:
 def test_too_many_figures_in_one_condition_are_refused() -> None:
     names = " + ".join(name for one in BATTERY for name, unit in one.figures.items() if unit == "ns")
     with pytest.raises(ConfigError, match="name at most 6"):
-        judge(profile(), asked(f"{names} < 1s"))
+        evaluate_conditions(profile(), asked(f"{names} < 1s"))
 
 
 @pytest.mark.parametrize(
