@@ -29,7 +29,7 @@ TIME_LIMIT_S: Final = 900
 class Audit:
     """Result for the packages of the locks."""
 
-    found: tuple[str, ...]
+    vulnerabilities: tuple[str, ...]
     unanswered: int
     packages: int
     trouble: str = ""
@@ -42,17 +42,17 @@ class Audit:
         )
         because = f" ({self.trouble})" if self.trouble else ""
         return [
-            *self.found,
+            *self.vulnerabilities,
             *([f"skipped: {unaudited}{because}"] if self.unanswered else []),
-            f"{looked_up} of {self.packages} packages audited, {len(self.found)} known vulnerabilities",
+            f"{looked_up} of {self.packages} packages audited, {len(self.vulnerabilities)} known vulnerabilities",
         ]
 
     def code(self, *, required: bool) -> int:
         """Return the exit code."""
-        return int(bool(self.found) or (required and self.unanswered > 0))
+        return int(bool(self.vulnerabilities) or (required and self.unanswered > 0))
 
 
-def judged(report: dict[str, Any], packages: int) -> Audit:
+def result_of(report: dict[str, Any], packages: int) -> Audit:
     """Return the result of a report of pip-audit; packages that it does not mention were not looked up."""
     rows = [row for row in report["dependencies"] if "skip_reason" not in row]
     vulnerabilities = tuple(
@@ -82,7 +82,7 @@ def audit(program: str) -> Audit:
     if not finished.stdout.startswith("{"):
         last = finished.stderr.strip().splitlines()[-1:] or [f"pip-audit ended with {finished.returncode}"]
         return Audit((), len(locked), len(locked), last[0][:200])
-    return judged(json.loads(finished.stdout), len(locked))
+    return result_of(json.loads(finished.stdout), len(locked))
 
 
 def main(arguments: list[str]) -> int:

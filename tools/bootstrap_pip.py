@@ -81,7 +81,7 @@ def wheel_url(page: str, page_url: str) -> str:
     raise BootstrapError(f"{page_url} does not list {WHEEL_NAME}; set PIP_INDEX_URL to an index that does")
 
 
-def checked(wheel: bytes) -> bytes:
+def check_digest(wheel: bytes) -> bytes:
     """Return the wheel if its SHA-256 is the pinned one. Raises `BootstrapError` otherwise."""
     digest = hashlib.sha256(wheel).hexdigest()
     if digest != PIP_SHA256:
@@ -122,7 +122,7 @@ def main() -> int:
     page_url = index.rstrip("/") + "/pip/"
     try:
         page = fetch(page_url).decode(errors="replace")
-        wheel = checked(fetch(wheel_url(page, page_url)))
+        wheel = check_digest(fetch(wheel_url(page, page_url)))
     except (BootstrapError, OSError, ValueError) as error:
         print(f"pip could not be fetched from {page_url}: {error}", file=sys.stderr)
         print("with root rights this works too: apt-get install python3-venv", file=sys.stderr)

@@ -89,10 +89,10 @@ def as_site_page(page: Path, text: str) -> str:
     text = _DIAGRAM.sub(lambda match: picture_of(match[1]), text)
     text = _FENCE.sub(r"\1```\2", text)
 
-    def link_to_list(found: re.Match[str]) -> str:
-        path = (ROOT / page).parent / found[2]
-        is_listed = ":" not in found[2] and path.is_dir()
-        return f"{found[1]}{found[2].rstrip('/')}-files.md{found[3]}" if is_listed else found[0]
+    def link_to_list(match: re.Match[str]) -> str:
+        path = (ROOT / page).parent / match[2]
+        is_listed = ":" not in match[2] and path.is_dir()
+        return f"{match[1]}{match[2].rstrip('/')}-files.md{match[3]}" if is_listed else match[0]
 
     return _LINK.sub(link_to_list, text)
 

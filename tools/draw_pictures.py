@@ -47,7 +47,7 @@ verdict:
     - {check: lost_packets == 0, why: the class is lossless}
     - {check: jct_ratio <= 2, why: at most twice the ideal network}
 """
-"""Of a training step of 8 ranks, on two leaves and one spine."""
+"""Scenario with a training step of 8 ranks, on two leaves and one spine."""
 LOSSY: Final = "leaf: {preset: lossy, faults: [{chance: 0.1%}]}"
 """Switches without pauses that lose one packet in a thousand."""
 VERDICTS: Final = (0, 20, 30)
@@ -63,7 +63,7 @@ class Shot:
     """A picture of a part of a page that a run in virtual time wrote."""
 
     page: str
-    """Its path in the working directory."""
+    """Path of the page in the working directory."""
     selectors: tuple[str, ...]
     """CSS selectors of the elements that the picture spans."""
 
@@ -121,7 +121,7 @@ def sources(place: Path) -> dict[str, str]:
         name: visible_text((place / shot.page).read_text(encoding="utf-8")) for name, shot in SHOTS.items()
     }
     files = {name: "".join((ROOT / file).read_text(encoding="utf-8") for file in LIVE[name]) for name in LIVE}
-    return texts | files | drawn(place)
+    return texts | files | drawn_sources(place)
 
 
 def visible_text(page: str) -> str:
@@ -129,7 +129,7 @@ def visible_text(page: str) -> str:
     return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", _HIDDEN.sub("", page))).split())
 
 
-def drawn(place: Path) -> dict[str, str]:
+def drawn_sources(place: Path) -> dict[str, str]:
     """Return the sources of the pictures in `DRAWN`: a graph in the language of dot, and an SVG."""
     return {"architecture": room_graph(), "packet-walk": packet_walk((place / "walk.txt").read_text("utf-8"))}
 
@@ -294,10 +294,10 @@ def wait_until(holds: Callable[[], bool], problem: str) -> None:
 
 
 def draw(name: str, place: Path) -> Path:
-    """Draw one picture from what `work` left in `place`; return its file."""
+    """Draw one picture from the files that `work` left in `place`; return its file."""
     if name in DRAWN:
         picture = PICTURES / f"{name}.svg"
-        source = drawn(place)[name]
+        source = drawn_sources(place)[name]
         if name == "architecture":
             source = subprocess.run(
                 ["dot", "-Tsvg"], input=source, check=True, capture_output=True, text=True

@@ -31,9 +31,9 @@ class Paragraph:
     """A paragraph of a page."""
 
     begin: int
-    """Its first line, from 0."""
+    """First line of the paragraph, from 0."""
     end: int
-    """The line after its last."""
+    """The line after the last one."""
     content: str
     column: int
     """Column where its first line begins, after list markers."""
@@ -58,7 +58,7 @@ def paragraphs(text: str) -> Iterator[Paragraph]:
                 yield Paragraph(begin_line, end_line, content, column)
 
 
-def wrapped(text: str) -> str:
+def wrap_page(text: str) -> str:
     """Return a page with its prose wrapped, and with the same meaning in Markdown."""
     for paragraph in reversed(list(paragraphs(text))):
         lines = text.split("\n")
@@ -118,7 +118,7 @@ def main() -> int:
     named_pages = [Path(name) for name in sys.argv[1:]]
     for page in named_pages or pages():
         text = page.read_text(encoding="utf-8")
-        page.write_text(wrapped(text), encoding="utf-8")
+        page.write_text(wrap_page(text), encoding="utf-8")
     return 0
 
 

@@ -82,7 +82,7 @@ def layout_tables(layouts: list[_native.HeaderLayout], title: Callable[[str], st
                 assert fields.setdefault(path, (kind, meaning, names)) == (kind, meaning, names), path
             places.append(f'{{ "{path}", {first_bit}, {bits} }}')
         head = f'  {name}{f"_{form}" if form else ""} = {{ title = "{title(name)}", bytes = {size_bytes},'
-        headers.append("\n".join([head, *_wrapped(places, "    "), "  },"]))
+        headers.append("\n".join([head, *_wrap(places, "    "), "  },"]))
     lines = [
         "-- {kind, meaning, names of values} by field.",
         "local FIELDS = {",
@@ -102,12 +102,12 @@ def _field_lines(path: str, kind: str, meaning: str, names: dict[int, str]) -> l
         return [f"{head} }},"]
     return [
         f"{head}, {{",
-        *_wrapped([f'[{value}] = "{name}"' for value, name in names.items()], "    "),
+        *_wrap([f'[{value}] = "{name}"' for value, name in names.items()], "    "),
         "  } },",
     ]
 
 
-def _wrapped(items: list[str], indent: str) -> list[str]:
+def _wrap(items: list[str], indent: str) -> list[str]:
     text = ", ".join(item.replace(" ", "\0") for item in items) + ","
     wrapped = fill(text, _WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
     return wrapped.replace("\0", " ").split("\n")

@@ -55,10 +55,10 @@ EVERYWHERE: Final = frozenset(
 def pins(text: str) -> dict[str, str]:
     """Return the version of every pinned package of constraints or of a lock, by its normalized name."""
     pairs = re.findall(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", text, re.MULTILINE)
-    return {normalized(name): version for name, version in pairs}
+    return {normalize(name): version for name, version in pairs}
 
 
-def normalized(name: str) -> str:
+def normalize(name: str) -> str:
     """Return a package's name as indexes compare it (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
@@ -85,11 +85,11 @@ def digest_here() -> str:
 def without_environment(lock: str) -> str:
     """Return a lock without the conditions that hold wherever it is used."""
 
-    def shortened(found: re.Match[str]) -> str:
-        clauses = [clause for clause in found.group(2).split(" and ") if clause not in EVERYWHERE]
-        return found.group(1) + (f" ; {' and '.join(clauses)}" if clauses else "") + (found.group(3) or "")
+    def shorten(match: re.Match[str]) -> str:
+        clauses = [clause for clause in match.group(2).split(" and ") if clause not in EVERYWHERE]
+        return match.group(1) + (f" ; {' and '.join(clauses)}" if clauses else "") + (match.group(3) or "")
 
-    return re.sub(r"^(\S+==\S+) ; (.*?)( \\)?$", shortened, lock, flags=re.MULTILINE)
+    return re.sub(r"^(\S+==\S+) ; (.*?)( \\)?$", shorten, lock, flags=re.MULTILINE)
 
 
 def main(arguments: list[str]) -> int:

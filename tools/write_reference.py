@@ -65,17 +65,17 @@ def _fields(name: str) -> tuple[Field, Mapping[str, str]]:
     return declared, {**file_format.open_keys, **open_keys}
 
 
-def meaning_in(one: Format) -> Callable[[str], str]:
+def meaning_in(file_format: Format) -> Callable[[str], str]:
     """Return a function from a key path of a format to its meaning, "" if it has none."""
-    declared = {field.path: field.meaning for field in root_of(one.name).walk() if field.meaning}
-    meanings = {**declared, **meanings_of(one.name)}
-    if one.name == "scenario":
+    declared = {field.path: field.meaning for field in root_of(file_format.name).walk() if field.meaning}
+    meanings = {**declared, **meanings_of(file_format.name)}
+    if file_format.name == "scenario":
         meanings = {**_algorithm_meanings(), **meanings}
 
     def meaning(path: str) -> str:
         if path in meanings:
             return meanings[path]
-        for section_path, described_path in one.same_as.items():
+        for section_path, described_path in file_format.same_as.items():
             for mark in (".", "[]."):
                 if path.startswith(section_path + mark):
                     key = path.removeprefix(section_path + mark)

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tools.write_locks import ROOT, normalized, pins
+from tools.write_locks import ROOT, normalize, pins
 
 VERSION: Final = "1.6"
 MODULES: Final = ("etloop.traffic._native", "etloop.workload._et")
@@ -64,9 +64,9 @@ def without_tools(bill: Document, lock: str) -> Document:
     shipped = pins(lock)
     conditional = pins("\n".join(re.findall(r"^\S+==\S+(?= ;)", lock, re.MULTILINE)))
     shipped_components = {
-        normalized(component["name"]): component
+        normalize(component["name"]): component
         for component in bill["components"]
-        if normalized(component["name"]) in shipped
+        if normalize(component["name"]) in shipped
     }
     wrong = [
         f"{name} {shipped_components[name]['version'] if name in shipped_components else 'is absent'}, expected {version}"

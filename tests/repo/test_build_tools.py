@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from tools import check_build
-from tools.bootstrap_pip import WHEEL_NAME, BootstrapError, checked, configuration_files, index_url, wheel_url
+from tools.bootstrap_pip import (
+    WHEEL_NAME,
+    BootstrapError,
+    check_digest,
+    configuration_files,
+    index_url,
+    wheel_url,
+)
 from tools.make_venv import has_pip, works
 
 PAGE_URL = "https://index.example/simple/pip/"
@@ -49,7 +56,7 @@ def test_an_index_without_it_says_what_to_do(page: str) -> None:
 
 def test_another_wheel_is_not_run() -> None:
     with pytest.raises(BootstrapError, match=r"expected .*the index is not to be trusted"):
-        checked(b"not the wheel")
+        check_digest(b"not the wheel")
 
 
 def test_the_index_is_the_one_pip_would_use(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.places import ROOT
-from tools.write_locks import LOCKS, digest, digest_here, normalized, pins, without_environment
+from tools.write_locks import LOCKS, digest, digest_here, normalize, pins, without_environment
 
 PINNED = pins((ROOT / "constraints.txt").read_text())
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -54,7 +54,7 @@ def test_a_lock_has_the_versions_of_the_constraints_and_a_hash_of_each(name: str
 
 @pytest.mark.parametrize("name", LOCKS)
 def test_a_lock_has_all_that_is_asked_for(name: str) -> None:
-    wanted = {normalized(re.split(r"[<>=!~;\[ ]", one)[0]) for one in asked(name)}
+    wanted = {normalize(re.split(r"[<>=!~;\[ ]", one)[0]) for one in asked(name)}
     assert wanted - pins(lock(name)).keys() == set()
 
 

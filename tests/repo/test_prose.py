@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from tests.support.places import ROOT
-from tools.wrap_docs import COLUMNS, MOST_WORDS, long_sentences, pages, wide_lines, wrapped
+from tools.wrap_docs import COLUMNS, MOST_WORDS, long_sentences, pages, wide_lines, wrap_page
 
 PAGES: Final = pages()
 
@@ -66,12 +66,12 @@ def test_long_sentences_are_found(text: str, words: int) -> None:
 )
 def test_prose_is_wrapped(text: str, expected: list[str]) -> None:
     assert max(map(len, expected)) <= COLUMNS
-    assert wrapped(text).split("\n") == expected
+    assert wrap_page(text).split("\n") == expected
 
 
 def test_a_paragraph_that_would_read_as_a_list_stays() -> None:
     text = "word " * 20 + "- end"
-    assert wrapped(text) == text
+    assert wrap_page(text) == text
 
 
 def test_what_is_no_prose_stays() -> None:
@@ -84,5 +84,5 @@ def test_what_is_no_prose_stays() -> None:
         + "word " * 30
         + "|\n|---|\n| a |\n"
     )
-    assert wrapped(text) == text
+    assert wrap_page(text) == text
     assert wide_lines(text) == []

@@ -24,7 +24,7 @@ import pytest
 
 from etloop.contract.base.errors import ExitCode
 from tests.support.places import ROOT
-from tools.write_locks import normalized, pins
+from tools.write_locks import normalize, pins
 
 AUDITWHEEL = ROOT / ".venv" / "supply" / "bin" / "auditwheel"
 FOREIGN = ("agent", "contract", "controller", "results", "traffic", "workload")
@@ -209,7 +209,7 @@ def test_an_agent_host_needs_few_packages(agent_host: Rack, tmp_path: Path) -> N
     told = run(
         sys.executable, "-m", "pip", "--python", agent_host.python, "list", "--format", "json", cwd=tmp_path
     )
-    found = {normalized(one["name"]) for one in json.loads(told)}
+    found = {normalize(one["name"]) for one in json.loads(told)}
     assert found == {*pins((ROOT / "locks" / "agent.lock").read_text()), "etloop"}
     run(agent_host.directory / "bin" / "etloop-agent", "preflight", "--help", cwd=tmp_path)
     assert run(agent_host.etloop, "--version", cwd=tmp_path).startswith("etloop ")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.audit import Audit, audit, judged
+from tools.audit import Audit, audit, result_of
 
 CLEAN = {"name": "numpy", "version": "2.0", "vulns": []}
 WEAK = {"name": "aiohttp", "version": "3.0", "vulns": [{"id": "GHSA-1", "fix_versions": ["3.1", "4.0"]}]}
@@ -43,13 +43,13 @@ UNKNOWN = {
     ],
 )
 def test_reports(sentence: str, rows: list[object], lines: list[str], codes: tuple[int, int]) -> None:
-    told = judged({"dependencies": rows}, len(rows))
+    told = result_of({"dependencies": rows}, len(rows))
     assert told.lines() == lines, sentence
     assert (told.code(required=False), told.code(required=True)) == codes, sentence
 
 
 def test_a_package_that_the_report_passes_over_was_not_looked_up() -> None:
-    assert judged({"dependencies": [CLEAN]}, 3).unanswered == 2
+    assert result_of({"dependencies": [CLEAN]}, 3).unanswered == 2
 
 
 def test_an_audit_that_broke_off_says_why(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def _rows(parser: argparse.ArgumentParser) -> Iterator[str]:
         has_default = default not in (None, False, argparse.SUPPRESS, []) and not isinstance(
             default, bool | tuple
         )
-        meaning = expanded(action, parser.prog)
+        meaning = expand(action, parser.prog)
         if action.required and action.option_strings:
             meaning = f"{meaning} (required)" if meaning else "required"
         yield f"| `{_cell(name_of(action))}` | {f'`{_cell(str(default))}`' if has_default else ''} | {_cell(meaning)} |\n"
@@ -120,7 +120,7 @@ def name_of(action: argparse.Action) -> str:
     return names if action.nargs == 0 else f"{names} {words}"
 
 
-def expanded(action: argparse.Action, prog: str) -> str:
+def expand(action: argparse.Action, prog: str) -> str:
     """Return the meaning of an argument, with the values that its text names filled in."""
     values = {"default": action.default, "prog": prog, "type": "", "choices": action.choices}
     return " ".join(((action.help or "") % values).split())

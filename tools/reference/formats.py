@@ -1,4 +1,4 @@
-"""The file formats of the reference: their readers, and files that lead each reader through every question.
+"""The file formats of the reference: their readers, and files that make each reader ask every question.
 
 Decides the readings that a reference is made of. A file here need not be runnable: only its reader's questions count.
 """
@@ -54,12 +54,12 @@ class Format:
     """The type that declares the keys; with `open_keys`, the reader asks for further ones."""
 
 
-def questions_of(one: Format, text: str) -> list[Question]:
+def questions_of(file_format: Format, text: str) -> list[Question]:
     """Return the questions that the reader of a format asks a file."""
     fill_in_meanings()
     # Mistakes of the file do not matter: every question was asked before they are raised.
     with noted_questions() as questions, suppress(EtloopError):
-        one.read(text.encode())
+        file_format.read(text.encode())
     return questions
 
 
@@ -69,11 +69,13 @@ _GROUPS: Final = f"communicators: [{{size: 2, channels: 2, {_GROUP}}}]"
 _COLLECTIVES: Final = f"collectives: {{{', '.join(f'{key}: {_PIN}' for key in COLLECTIVE_KEYS)}, {_GROUPS}}}"
 _RULES: Final = ", ".join(f"{{do: {action.name.lower()}, which: 1}}" for action in FaultAction)
 _CONTROLS: Final = tuple(
-    f"transport: {{cc: {{algorithm: {each.name}}}}}" for each in built_in() if Need.INT not in each.needs
+    f"transport: {{cc: {{algorithm: {algorithm.name}}}}}"
+    for algorithm in built_in()
+    if Need.INT not in algorithm.needs
 )
 _ALGORITHMS: Final = (
     *_CONTROLS,
-    *(f"{{jobs: [{{name: a, {one}}}], background: [{{name: b, {one}}}]}}" for one in _CONTROLS),
+    *(f"{{jobs: [{{name: a, {control}}}], background: [{{name: b, {control}}}]}}" for control in _CONTROLS),
 )
 _UDP: Final = "{from: a/p0, to: b/p0, rate: 1Gbps}"
 SCENARIO: Final = Format(

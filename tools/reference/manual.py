@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from etloop.agent.cli import make_parser as make_agent_parser
 from etloop.cli.parser import find_commands, make_parser
-from tools.reference.commands import EXIT_CODES, arguments_of, below, expanded, is_hidden, name_of
+from tools.reference.commands import EXIT_CODES, arguments_of, below, expand, is_hidden, name_of
 
 
 def etloop_manual() -> str:
@@ -64,7 +64,7 @@ def _command(parser: argparse.ArgumentParser) -> Iterator[str]:
             continue
         yield ".TP"
         yield f".B {_text(name_of(action))}"
-        yield _text(expanded(action, parser.prog) or "(see the documentation)")
+        yield _text(expand(action, parser.prog) or "(see the documentation)")
     for subparser in deeper:
         yield from _command(subparser)
 

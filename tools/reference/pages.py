@@ -16,29 +16,29 @@ WRITTEN_BY: Final = "<!-- Written by tools/write_reference.py; a test holds it c
 _TABLE: Final = "| key | value | default | meaning |\n|---|---|---|---|\n"
 
 
-def page_of(one: Format, root: Field, meaning: Callable[[str], str]) -> str:
+def page_of(file_format: Format, root: Field, meaning: Callable[[str], str]) -> str:
     """Return the page of a file format."""
     head = (
-        f"`{one.file}`: {one.says} `etloop schema {one.name}` prints the same as a JSON Schema, by which editors check a "
-        "file while it is written ([how](README.md#in-an-editor)). Units and other values are explained in "
-        "[the overview](README.md#values)."
+        f"`{file_format.file}`: {file_format.says} `etloop schema {file_format.name}` prints the same as a JSON Schema, "
+        "by which editors check a file while it is written ([how](README.md#in-an-editor)). Units and other values "
+        "are explained in [the overview](README.md#values)."
     )
     parts = [
-        f"# {one.file}\n",
+        f"# {file_format.file}\n",
         WRITTEN_BY,
         fill(head, 100, break_on_hyphens=False, break_long_words=False) + "\n",
     ]
-    parts += _section(root, one, meaning, "Top level")
+    parts += _section(root, file_format, meaning, "Top level")
     return "\n".join(parts)
 
 
-def _section(section: Field, one: Format, meaning: Callable[[str], str], title: str) -> list[str]:
-    rows = "".join(_row(key, child, one, meaning) for key, child in section.children.items())
+def _section(section: Field, file_format: Format, meaning: Callable[[str], str], title: str) -> list[str]:
+    rows = "".join(_row(key, child, file_format, meaning) for key, child in section.children.items())
     description = meaning(section.path)
     parts = [f"## {title}\n", *([description + "\n"] if description else []), _TABLE + rows]
     for child in section.children.values():
-        if child.is_section and child.path not in one.same_as:
-            parts += _section(child, one, meaning, heading(child))
+        if child.is_section and child.path not in file_format.same_as:
+            parts += _section(child, file_format, meaning, heading(child))
     return parts
 
 
@@ -51,12 +51,12 @@ def _anchor(title: str) -> str:
     return re.sub(r"[^\w -]", "", title.lower()).strip().replace(" ", "-")
 
 
-def _row(key: str, child: Field, one: Format, meaning: Callable[[str], str]) -> str:
+def _row(key: str, child: Field, file_format: Format, meaning: Callable[[str], str]) -> str:
     name = "*a key of your choice*" if key == ANY_KEY else f"`{key}`"
     default = "**required**" if child.required else " or ".join(f"`{text}`" for text in child.defaults[:3])
     if len(child.defaults) > 2:
         default = ""
-    return f"| {name} | {_value(child, one.same_as)} | {default} | {_cell(meaning(child.path))} |\n"
+    return f"| {name} | {_value(child, file_format.same_as)} | {default} | {_cell(meaning(child.path))} |\n"
 
 
 def _value(child: Field, same_as: Mapping[str, str]) -> str:
