@@ -75,7 +75,7 @@ def _refuse_unmatched(
         else "there are none: remove the entry"
     )
     problems = [
-        Problem(where, f"no communicator left by earlier entries {entry.described()}", remedy)
+        Problem(where, f"no communicator left by earlier entries {entry.describe()}", remedy)
         for where, entry in unmatched_pins.items()
         if where not in matched_places
     ]

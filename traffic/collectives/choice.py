@@ -176,7 +176,7 @@ def choose(collective: str, layout: Layout, op_bytes: int, settings: Settings) -
         if not limit:
             return _add_completion(_custom(custom, collective, layout, nbytes, settings), settings)
         inapplicable.append(f"{custom.name} is {limit}")
-    pin = _joined(settings, collective)
+    pin = _merge_pins(settings, collective)
     choice = (
         _nccl(collective, layout, op_bytes, settings, pin)
         if settings.shaping is Shaping.NCCL
@@ -231,7 +231,7 @@ def why_not(shaping: Shaping, collective: str, pin: Pin) -> tuple[str, str] | No
     return None
 
 
-def _joined(settings: Settings, collective: str) -> Pin:
+def _merge_pins(settings: Settings, collective: str) -> Pin:
     """Return the binding pin, completed from the general one as far as this collective can follow it."""
     merged = settings.pin_of(collective)
     general = settings.pin
@@ -256,7 +256,7 @@ def _nccl(collective: str, layout: Layout, op_bytes: int, settings: Settings, pi
     if pin.algorithm in RAILED:
         return _choose_rails(collective, op_bytes, tuning, pin)
     if collective in GROUPED:
-        return _grouped(collective, op_bytes, tuning, pin)
+        return _grouped_choice(collective, op_bytes, tuning, pin)
     function = _function(collective)
     nbytes = _buffer_bytes(collective, layout, op_bytes)
     if pin.algorithm and pin.algorithm not in {"chain", *NcclAlgorithm}:
@@ -269,7 +269,7 @@ def _nccl(collective: str, layout: Layout, op_bytes: int, settings: Settings, pi
             nbytes,
             tuning,
         )
-        return _chosen(pin.algorithm, collective, layout, cutting, "pinned; not an algorithm of NCCL")
+        return _choice(pin.algorithm, collective, layout, cutting, "pinned; not an algorithm of NCCL")
     compared = [
         estimate
         for estimate in estimates(function, nbytes, tuning)
@@ -286,7 +286,7 @@ def _nccl(collective: str, layout: Layout, op_bytes: int, settings: Settings, pi
     channels_used = channel_shares(function, best.protocol, channels, nbytes, tuning).channels
     excluded = () if pin.algorithm else excluded_from(function, nbytes, tuning)
     reason = _reason(pin, allowed, channels_used, tuning) + _excluded_words(excluded, best)
-    choice = _chosen(_name(best.algorithm, collective), collective, layout, cutting, reason, tuple(compared))
+    choice = _choice(_name(best.algorithm, collective), collective, layout, cutting, reason, tuple(compared))
     return replace(choice, channels_with_bytes=channels_used, excluded=excluded)
 
 
@@ -298,7 +298,7 @@ def _choose_rails(collective: str, op_bytes: int, tuning: Tuning, pin: Pin) -> C
     block_bytes = op_bytes if collective == "all-gather" else -(-op_bytes // tuning.layout.ranks)
     cutting = rail_cutting(pin.algorithm, block_bytes, tuning, pin.channels)
     reason = "pinned; for buffers in symmetric windows"
-    return _chosen(pin.algorithm, collective, tuning.layout, cutting, reason)
+    return _choice(pin.algorithm, collective, tuning.layout, cutting, reason)
 
 
 def _function(collective: str) -> Function:
@@ -352,28 +352,28 @@ def _excluded_words(excluded: tuple[Excluded, ...], best: Estimate) -> str:
     return ""
 
 
-def _grouped(collective: str, op_bytes: int, tuning: Tuning, pin: Pin) -> Choice:
+def _grouped_choice(collective: str, op_bytes: int, tuning: Tuning, pin: Pin) -> Choice:
     """Return the choice for a collective that NCCL implements as grouped sends and receives."""
     ranks = tuning.layout.ranks
     transfer = -(-op_bytes // ranks) if "all-to-all" in collective else op_bytes
     cutting = p2p_cutting(tuning, transfer, pin.channels)
     reason = "NCCL's grouped sends" if not pin.algorithm else "pinned"
     default_algorithm = "linear" if collective in ("gather", "scatter") else P2P
-    return _chosen(pin.algorithm or default_algorithm, collective, tuning.layout, cutting, reason)
+    return _choice(pin.algorithm or default_algorithm, collective, tuning.layout, cutting, reason)
 
 
 def _other(collective: str, layout: Layout, op_bytes: int, settings: Settings, pin: Pin) -> Choice:
     """Return the choice of a shaping other than NCCL's."""
     request = ShapingRequest(collective, layout.ranks, op_bytes)
-    pick = _picked(settings.shaping, request)
+    pick = _pick(settings.shaping, request)
     if pin.algorithm:
         pick = Pick(pin.algorithm, "pinned")
     is_gloo_ring = pick.algorithm == GLOO_RING
     cutting = gloo_ring_cutting(request) if is_gloo_ring else whole_buffers(max(1, pin.channels))
-    return _chosen(pick.algorithm, collective, layout, cutting, pick.reason)
+    return _choice(pick.algorithm, collective, layout, cutting, pick.reason)
 
 
-def _picked(shaping: Shaping, request: ShapingRequest) -> Pick:
+def _pick(shaping: Shaping, request: ShapingRequest) -> Pick:
     """Pick the algorithm of a shaping other than NCCL's."""
     if request.collective in (POINT_TO_POINT, UNEVEN):
         return Pick(P2P, f"{shaping}: one message to each peer")
@@ -400,7 +400,7 @@ def _request(collective: str, layout: Layout, cutting: Cutting) -> Request:
     return Request(collective, layout.ranks, min(layout.ranks_per_host, layout.ranks), cutting)
 
 
-def _chosen(
+def _choice(
     algorithm: str,
     collective: str,
     layout: Layout,
@@ -413,9 +413,9 @@ def _chosen(
     return Choice(algorithm, request, ALGORITHMS[algorithm].build, reason, tuple(alternatives))
 
 
-def _refuse(collective: str, layout: Layout, what: str) -> NoReturn:
+def _refuse(collective: str, layout: Layout, problem: str) -> NoReturn:
     """Raise `PlanError` for an op that cannot follow its pin."""
     where = f"{collective} of {layout.ranks} ranks, {layout.ranks_per_host} a host"
     raise PlanError(
-        Problem(where, what, "pin another algorithm in the scenario's collectives section, or none")
+        Problem(where, problem, "pin another algorithm in the scenario's collectives section, or none")
     )

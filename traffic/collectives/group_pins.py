@@ -24,7 +24,7 @@ class GroupedSettings:
             if entry.is_for(name, role, members):
                 self.met.add(number)
                 if number not in self._made:
-                    self._made[number] = pinned(self.settings, entry)
+                    self._made[number] = with_group_pins(self.settings, entry)
                 return self._made[number]
         return replace(self.settings, groups=())
 
@@ -33,7 +33,7 @@ class GroupedSettings:
         return tuple(entry for number, entry in enumerate(self.settings.groups) if number not in self.met)
 
 
-def pinned(settings: Settings, entry: GroupPins) -> Settings:
+def with_group_pins(settings: Settings, entry: GroupPins) -> Settings:
     """Return settings in which an entry's pins take precedence over the general ones, collective by collective."""
     entry_pins, general_pins = dict(entry.pins), dict(settings.pins)
     collectives = dict.fromkeys((*entry_pins, *general_pins))

@@ -77,7 +77,7 @@ _GLOO: Final = {
     "all-gather": ("ring", "gloo/allgather.cc"),
     "reduce-scatter": ("halving_doubling", "gloo/reduce_scatter.h"),
     "broadcast": ("binomial", "gloo/broadcast.cc"),
-    "reduce": ("binomial", "stands for gloo/reduce.cc, a ring and a gather"),
+    "reduce": ("binomial", "instead of gloo/reduce.cc, a ring and a gather"),
     "all-to-all": ("direct", "gloo/alltoall.cc posts all sends and receives"),
     "gather": ("linear", "gloo/gather.cc"),
     "scatter": ("linear", "gloo/scatter.cc"),

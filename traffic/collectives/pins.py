@@ -63,7 +63,7 @@ class GroupPins:
     pins: tuple[tuple[str, Pin], ...] = ()
     """(collective, pin): binding for that collective."""
 
-    def described(self) -> str:
+    def describe(self) -> str:
         """Return a description of the matching communicators, for messages."""
         criteria = (
             f'is named "{self.name[:64]}"' if self.name else "",

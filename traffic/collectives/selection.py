@@ -48,7 +48,7 @@ def choose_for(
     Raises `PlanError` for a collective without a schedule, a group size outside 2..16384 and a pin that the op cannot
     follow.
     """
-    name = _checked(collective, size, ranks_per_host)
+    name = _check(collective, size, ranks_per_host)
     collective_name = name.name.removesuffix("_BLOCK").lower().replace("_", "-")
     return choose(collective_name, Layout(size, min(size, ranks_per_host)), op_bytes, settings)
 
@@ -74,7 +74,7 @@ def choose_for_splits(
     cutting = choice.request.cutting
     if cutting.peers is not None and 0 < most_sent_bytes < busiest_bytes:
         # `splits` are smaller than the transfers chosen for: scale the bounds so that each transfer keeps its parts.
-        cutting = replace(cutting, peers=cutting.peers.scaled(busiest_bytes, most_sent_bytes))
+        cutting = replace(cutting, peers=cutting.peers.rescale(busiest_bytes, most_sent_bytes))
         choice = replace(choice, request=replace(choice.request, cutting=cutting))
     return with_splits(choice, matrix)
 
@@ -84,7 +84,7 @@ def op_bytes_for(collective: CollectiveName | int, message_bytes: int) -> int:
     return BARRIER_BYTES if int(collective) == CollectiveName.BARRIER else message_bytes
 
 
-def _checked(collective: int, size: int, ranks_per_host: int) -> CollectiveName:
+def _check(collective: int, size: int, ranks_per_host: int) -> CollectiveName:
     """Return the collective after checking it, its group size and hosts. Raises `PlanError`."""
     problems: list[Problem] = []
     name = CollectiveName(collective) if collective in set(CollectiveName) else None

@@ -9,7 +9,7 @@ as in pmodels/mpich src/mpi/coll/alltoall and allgather.
 
 from __future__ import annotations
 
-from etloop.traffic.collectives.algorithms.direct import exchanged
+from etloop.traffic.collectives.algorithms.direct import exchange_move
 from etloop.traffic.collectives.core.cutting import Request
 from etloop.traffic.collectives.core.draft import (
     KEEP,
@@ -65,7 +65,7 @@ def _travelling(position: int, step: int, size: int) -> list[Move]:
     for distance in range(size):
         if distance >> step & 1:
             source = (position - distance % (1 << step)) % size
-            moves.append(exchanged(source, (source + distance) % size, size))
+            moves.append(exchange_move(source, (source + distance) % size, size))
     return moves
 
 

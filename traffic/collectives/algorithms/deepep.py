@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.setting import setting
 from etloop.contract.base.value_parsers import integer, one_of
-from etloop.traffic.collectives.algorithms.direct import exchanged
+from etloop.traffic.collectives.algorithms.direct import exchange_move
 from etloop.traffic.collectives.core.cutting import Request
 from etloop.traffic.collectives.core.draft import (
     KEEP,
@@ -177,8 +177,8 @@ def _even_lanes(position: int, size: int) -> tuple[Lane, ...]:
     table = TableDraft()
     for i in range(1, size):
         source, target = (position - i) % size, (position + i) % size
-        table.lane(recv_from=source).add(KEEP, [exchanged(source, position, size)])
-        table.lane(send_to=target).add(SEND, [exchanged(position, target, size)])
+        table.lane(recv_from=source).add(KEEP, [exchange_move(source, position, size)])
+        table.lane(send_to=target).add(SEND, [exchange_move(position, target, size)])
     return table.lanes()
 
 

@@ -46,7 +46,7 @@ def direct(request: Request) -> Schedule:
     return schedule_of(request, "direct", tables, blocks=0 if is_all_gather else size)
 
 
-def exchanged(source: int, destination: int, size: int) -> Move:
+def exchange_move(source: int, destination: int, size: int) -> Move:
     """Return the move from one position to another in an all-to-all, where chunks are blocks of the sender's buffer."""
     return Move(destination, source * size + destination)
 
@@ -58,8 +58,10 @@ def all_to_all(position: int, size: int, window: int = 0) -> tuple[Lane, ...]:
     window = window or size
     for i, lane in enumerate(lanes):
         target, source = lane.lane.send_to, lane.lane.recv_from
-        lane.add(SEND, [exchanged(position, target, size)], [lanes[i - window].done] if i >= window else ())
-        lane.add(KEEP, [exchanged(source, position, size)])
+        lane.add(
+            SEND, [exchange_move(position, target, size)], [lanes[i - window].done] if i >= window else ()
+        )
+        lane.add(KEEP, [exchange_move(source, position, size)])
     return table.lanes()
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from etloop.traffic.collectives.algorithms.direct import exchanged
+from etloop.traffic.collectives.algorithms.direct import exchange_move
 from etloop.traffic.collectives.core.cutting import Request
 from etloop.traffic.collectives.core.draft import (
     ADD,
@@ -94,12 +94,12 @@ def _all_to_all(grid: Grid, host: int, place: int) -> tuple[Lane, ...]:
 def _for_place(grid: Grid, source: int, place: int) -> list[Move]:
     """Return the moves from a position to a place on all hosts, its own host first."""
     own_host = source // grid.places
-    return [exchanged(source, grid.at(own_host + delta, place), grid.size) for delta in range(grid.hosts)]
+    return [exchange_move(source, grid.at(own_host + delta, place), grid.size) for delta in range(grid.hosts)]
 
 
 def _from_host(grid: Grid, host: int, destination: int) -> list[Move]:
     """Return the moves from all positions of a host to a position."""
-    return [exchanged(grid.at(host, place), destination, grid.size) for place in range(grid.places)]
+    return [exchange_move(grid.at(host, place), destination, grid.size) for place in range(grid.places)]
 
 
 def _all_reduce(grid: Grid, host: int, place: int) -> tuple[Lane, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from etloop.traffic.collectives.algorithms.direct import exchanged
+from etloop.traffic.collectives.algorithms.direct import exchange_move
 from etloop.traffic.collectives.core.cutting import Request
 from etloop.traffic.collectives.core.draft import (
     ADD,
@@ -40,14 +40,14 @@ def pairwise(request: Request) -> Schedule:
     return schedule_of(request, "pairwise", tables, blocks=size)
 
 
-def scattered(request: Request) -> Schedule:
+def build_scattered(request: Request) -> Schedule:
     """Build a scattered all-to-all."""
     size = request.size
     assert size >= 2
     throttle = request.cutting.window or THROTTLE
     turn = ahead(size)
     tables = each_channel(
-        request, lambda position: _scattered(position, size, throttle), Symmetry(turn, turn)
+        request, lambda position: _scattered_lanes(position, size, throttle), Symmetry(turn, turn)
     )
     return schedule_of(request, "scattered", tables, blocks=size)
 
@@ -65,8 +65,8 @@ def _all_to_all(position: int, size: int) -> tuple[Lane, ...]:
     for i in range(1, size):
         target, source = partners(position, i, size)
         lane = table.lane(target, source, batch=i - 1)
-        lane.add(SEND, [exchanged(position, target, size)])
-        lane.add(KEEP, [exchanged(source, position, size)])
+        lane.add(SEND, [exchange_move(position, target, size)])
+        lane.add(KEEP, [exchange_move(source, position, size)])
     return table.lanes()
 
 
@@ -81,13 +81,13 @@ def _reduce_scatter(position: int, size: int) -> tuple[Lane, ...]:
     return table.lanes()
 
 
-def _scattered(position: int, size: int, throttle: int) -> tuple[Lane, ...]:
+def _scattered_lanes(position: int, size: int, throttle: int) -> tuple[Lane, ...]:
     """Return the table of a position for a scattered all-to-all."""
     table = TableDraft()
     for i in range(1, size):
         target, source = (position - i) % size, (position + i) % size
         # The position itself counts as the first peer of the first batch.
         lane = table.lane(target, source, batch=i // throttle)
-        lane.add(SEND, [exchanged(position, target, size)])
-        lane.add(KEEP, [exchanged(source, position, size)])
+        lane.add(SEND, [exchange_move(position, target, size)])
+        lane.add(KEEP, [exchange_move(source, position, size)])
     return table.lanes()

@@ -10,7 +10,7 @@ arrived. Source: NCCL graph/search.cc, transport/net.cc (PXN), in the order of n
 from __future__ import annotations
 
 from etloop.traffic.collectives.algorithms.alltoall import quadratic_order
-from etloop.traffic.collectives.algorithms.direct import exchanged
+from etloop.traffic.collectives.algorithms.direct import exchange_move
 from etloop.traffic.collectives.algorithms.hierarchical import Grid, grid_of
 from etloop.traffic.collectives.core.cutting import Request
 from etloop.traffic.collectives.core.draft import (
@@ -48,15 +48,15 @@ def _lanes(grid: Grid, host: int, place: int) -> tuple[Lane, ...]:
         sending, receiving = table.lane(send_to=target), table.lane(recv_from=source)
         for delta in order:
             # In the order of destination hosts, the own host first: its block is for the neighbour itself.
-            sending.add(SEND, [exchanged(position, grid.at(host + delta, place + i), grid.size)])
+            sending.add(SEND, [exchange_move(position, grid.at(host + delta, place + i), grid.size)])
             kind = KEEP if delta == 0 else RECV
-            move = exchanged(source, grid.at(host + delta, place), grid.size)
+            move = exchange_move(source, grid.at(host + delta, place), grid.size)
             arrived[i, delta] = receiving.add(kind, [move])
     for delta in order[1:]:
         target, source = grid.at(host + delta, place), grid.at(host - delta, place)
         sending, receiving = table.lane(send_to=target), table.lane(recv_from=source)
         for i in range(grid.places):
             waits = [arrived[i, delta]] if i else []
-            sending.add(SEND, [exchanged(grid.at(host, place - i), target, grid.size)], waits)
-            receiving.add(KEEP, [exchanged(grid.at(host - delta, place - i), position, grid.size)])
+            sending.add(SEND, [exchange_move(grid.at(host, place - i), target, grid.size)], waits)
+            receiving.add(KEEP, [exchange_move(grid.at(host - delta, place - i), position, grid.size)])
     return table.lanes()

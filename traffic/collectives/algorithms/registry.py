@@ -19,7 +19,7 @@ from etloop.traffic.collectives.algorithms.gloo_ring import gloo_ring
 from etloop.traffic.collectives.algorithms.halving_doubling import halving_doubling
 from etloop.traffic.collectives.algorithms.hierarchical import hierarchical
 from etloop.traffic.collectives.algorithms.linear import linear
-from etloop.traffic.collectives.algorithms.pairwise import pairwise, scattered
+from etloop.traffic.collectives.algorithms.pairwise import build_scattered, pairwise
 from etloop.traffic.collectives.algorithms.pat import pat
 from etloop.traffic.collectives.algorithms.point_to_point import point_to_point
 from etloop.traffic.collectives.algorithms.pxn import pxn
@@ -47,7 +47,7 @@ class Algorithm:
     """Returns why it cannot serve a request; "" if it can."""
 
 
-def _grouped(request: Request) -> Schedule:
+def _build_grouped(request: Request) -> Schedule:
     """Build a schedule of NCCL's grouped sends and receives."""
     return (point_to_point if request.collective == "point-to-point" else p2p_all_to_all)(request)
 
@@ -112,8 +112,8 @@ _ALL: Final = (
     Algorithm("direct", _serves("all-reduce", "all-gather", "reduce-scatter", "all-to-all"), direct),
     Algorithm("bruck", _serves("all-gather", "all-to-all"), bruck),
     Algorithm("pairwise", _serves("reduce-scatter", "all-to-all"), pairwise),
-    Algorithm("scattered", _serves("all-to-all"), scattered),
-    Algorithm("p2p", _serves("all-to-all", "uneven all-to-all", "point-to-point"), _grouped),
+    Algorithm("scattered", _serves("all-to-all"), build_scattered),
+    Algorithm("p2p", _serves("all-to-all", "uneven all-to-all", "point-to-point"), _build_grouped),
     Algorithm("deepep", _serves("all-to-all", "uneven all-to-all"), deepep),
     Algorithm("gloo_ring", _serves("all-reduce"), gloo_ring, _one_channel),
     Algorithm("chain", _serves("broadcast", "reduce"), chain),

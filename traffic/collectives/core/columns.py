@@ -55,7 +55,7 @@ def to_columns(
     return ScheduleTables(
         schedules=_schedule_columns(schedules),
         table_offsets=_offsets(len(part.position) for part in parts),
-        table_position=_joined([part.position for part in parts], np.int32),
+        table_position=_concatenate([part.position for part in parts], np.int32),
         lane_offsets=_offsets(chain.from_iterable(part.lane_count.tolist() for part in parts)),
         **_lane_and_entry_columns(parts),
     )
@@ -105,12 +105,12 @@ def select_tables(
     lanes = _ranges(tables.lane_offsets[:-1][rows], counts)
     all_lanes, all_entries = len(tables.lane_send_to), len(tables.entry_chunk)
     columns: dict[str, Any] = {
-        name: _taken(getattr(tables, name), lanes, all_lanes) for name in _LANE_COLUMNS
+        name: _take_rows(getattr(tables, name), lanes, all_lanes) for name in _LANE_COLUMNS
     }
     entries, columns["lane_first_entry"] = _entries_in_use(
         columns["lane_first_entry"], columns["lane_entry_count"]
     )
-    columns |= {name: _taken(getattr(tables, name), entries, all_entries) for name in _ENTRY_COLUMNS}
+    columns |= {name: _take_rows(getattr(tables, name), entries, all_entries) for name in _ENTRY_COLUMNS}
     columns = {name: _collapse(name, column) for name, column in columns.items()}
     of_schedule = np.searchsorted(requested, np.arange(len(per_schedule) + 1, dtype=np.int64) << 32)
     return replace(
@@ -192,7 +192,7 @@ def _lane_and_entry_columns(parts: Sequence[TableColumns]) -> dict[str, Any]:
             for value, count in zip(values, rows, strict=True)
         ]
         dtype = np.int64 if name == "lane_bytes" else np.uint8 if name == "entry_kind" else np.int32
-        columns[name] = _collapse(name, _joined(full, dtype))
+        columns[name] = _collapse(name, _concatenate(full, dtype))
     return columns
 
 
@@ -211,7 +211,7 @@ def _ranges(first: NDArray[np.int32], count: NDArray[np.int32]) -> NDArray[np.in
     return np.arange(len(shift), dtype=np.int64) + shift
 
 
-def _taken(column: _Column, rows: NDArray[np.int64], whole: int) -> _Column:
+def _take_rows(column: _Column, rows: NDArray[np.int64], whole: int) -> _Column:
     """Return `rows` of a column of `whole` rows; a single value is repeated."""
     return column[rows] if len(column) == whole else np.repeat(column, len(rows))
 
@@ -223,7 +223,7 @@ def _collapse(name: str, column: _Column) -> _Column:
     return column[:1].copy()
 
 
-def _joined(columns: Sequence[_Column], kind: type[np.generic]) -> _Column:
+def _concatenate(columns: Sequence[_Column], kind: type[np.generic]) -> _Column:
     """Concatenate columns, or return an empty column."""
     return np.concatenate(columns, dtype=kind) if columns else np.zeros(0, kind)
 

@@ -42,7 +42,7 @@ class PeerParts:
             parts *= 2
         return parts
 
-    def scaled(self, bytes_of: int, bytes_to: int) -> PeerParts:
+    def rescale(self, bytes_of: int, bytes_to: int) -> PeerParts:
         """Return the bounds for transfers of `bytes_to / bytes_of` the size that these bounds are for."""
         least_bytes, most_bytes = (
             max(1, -(-bound * bytes_to // bytes_of)) for bound in (self.min_part_bytes, self.max_part_bytes)

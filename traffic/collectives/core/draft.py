@@ -70,7 +70,7 @@ def entry(kind: EntryKind, chunk: int, block: int) -> Entry:
 
 
 @lru_cache(_DISTINCT_MESSAGES)
-def _gathered(kind: int, moves: tuple[Move, ...]) -> tuple[Entry, ...]:
+def _message_entries(kind: int, moves: tuple[Move, ...]) -> tuple[Entry, ...]:
     """Return the entries of one message, cached: positions of one half of a group send the same hundreds of blocks."""
     last = len(moves) - 1
     return tuple(
@@ -97,7 +97,7 @@ class LaneDraft:
 
         Steps of this lane in `after` are ignored, because a lane is in order anyway.
         """
-        return self._message(_gathered(int(kind), tuple(moves)), after)
+        return self._message(_message_entries(int(kind), tuple(moves)), after)
 
     def add_each(self, moves: Sequence[tuple[EntryKind, Move]], after: Iterable[Step] = ()) -> Step:
         """Add one message whose moves differ in kind, such as KEEP and RECV, but not in direction; return its step."""

@@ -43,11 +43,11 @@ def ahead(size: int) -> Turn:
     return turn
 
 
-def groups_ahead(size: int, each: int) -> Turn:
-    """Return the turn of chunks if every position has `each` consecutive ones, counted from the own position's."""
+def groups_ahead(size: int, per_position: int) -> Turn:
+    """Return the turn of chunks if every position has `per_position` consecutive ones, counted from the own position's."""
 
     def turn(numbers: NDArray[np.int32], positions: NDArray[np.int32]) -> NDArray[np.int32]:
-        return ((numbers + positions * np.int32(each)) % (size * each)).astype(np.int32)
+        return ((numbers + positions * np.int32(per_position)) % (size * per_position)).astype(np.int32)
 
     return turn
 
@@ -109,14 +109,14 @@ def symmetric_tables(table: tuple[Lane, ...], symmetry: Symmetry, positions: Seq
     return replace(
         columns,
         **{
-            name: _repeated(getattr(first, name), entry_copies if name.startswith("entry") else count)
+            name: _tile(getattr(first, name), entry_copies if name.startswith("entry") else count)
             for name in (field.name for field in fields(TableColumns))
             if getattr(columns, name) is getattr(first, name) and name != "entry_chunk"
         },
     )
 
 
-def _repeated(column: NDArray[_Value], times: int) -> NDArray[_Value]:
+def _tile(column: NDArray[_Value], times: int) -> NDArray[_Value]:
     """Repeat a column `times` times; return a single value if all rows have the same."""
     if len(column) and np.all(column == column[0]):
         return column[:1]

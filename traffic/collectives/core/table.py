@@ -18,8 +18,8 @@ schedule of an uneven all-to-all is built for one matrix of splits, and its lane
   a send on another. An entry that neither sends nor receives only waits.
 * Lane bytes: a lane works on the `span` blocks from `part` of `parts` equal blocks of the op's B bytes: floor((part +
   span) * B / parts) - floor(part * B / parts). If B is the block of one position (all-gather, gather), parts may be 1
-  and span up to the group's size. A lane with `lane_bytes` works on that many bytes, whatever B is. Of these bytes it
-  takes share `share` of `shares`, by `Schedule.split`; this divides data among channels.
+  and span up to the group's size. A lane with `lane_bytes` works on that many bytes, whatever B is. It takes
+  share `share` of `shares` of these bytes, by `Schedule.split`; this divides data among channels.
 * Loops: with c = chunk bytes and k = `chunks_per_loop`, loop l covers bytes [l*k*c, (l+1)*k*c) of the lane; chunk j of
   a loop with `rem` bytes left has clamp(rem - j*c, 0, c) bytes. With `shrink_last` a last loop that is not full uses c
   = align_up(ceil(rem / k), 16) instead. All entries of the lane are executed once per loop.
@@ -65,7 +65,7 @@ class EntryKind(IntFlag):
     MORE = 16
     """The message continues with the chunk of the next entry."""
     IN_TURN = 32
-    """Its receive is granted only when the entries before it and its waits are complete, as by a blocking receive;
+    """The receive is granted only when the entries before it and its waits are complete, as by a blocking receive;
     other receives, and those of at most `Schedule.eager_bytes`, are granted as far ahead as there are slots."""
 
 

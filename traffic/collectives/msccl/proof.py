@@ -34,7 +34,7 @@ class Chunk(NamedTuple):
     """Content of a place: a piece of the op's buffer, and the GPUs whose contributions are in it (one bit per GPU)."""
 
     piece: int
-    """Its number among the `nchunksperloop` pieces."""
+    """Number of the piece among the `nchunksperloop` pieces."""
     origins: int
 
 
@@ -63,9 +63,9 @@ class Moves:
 class _Wrong(Exception):
     """A mistake of the program at the current step."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(what)
-        self.what = what
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
 
 
 @dataclass(slots=True)
@@ -96,7 +96,7 @@ class _Run:
                     try:
                         self._execute((gpu.number, block.number, step_index), block, block.steps[step_index])
                     except _Wrong as wrong:
-                        yield (gpu.number, block.number, step_index), wrong.what
+                        yield (gpu.number, block.number, step_index), wrong.problem
                         return
                     self.moves.order.append((gpu.number, block.number, step_index))
                     self._done[gpu.number, block.number] += 1
@@ -207,15 +207,18 @@ def _inputs(algorithm: Algorithm) -> Iterator[tuple[Place, Chunk]]:
             case _:
                 pieces = range(algorithm.chunks_per_loop)
         for offset, piece in enumerate(pieces):
-            yield _place(algorithm, gpu, Buffer.INPUT, offset), Chunk(_named(algorithm, gpu, piece), 1 << gpu)
+            yield (
+                _place(algorithm, gpu, Buffer.INPUT, offset),
+                Chunk(_piece_number(algorithm, gpu, piece), 1 << gpu),
+            )
 
 
-def _named(algorithm: Algorithm, gpu: int, piece: int) -> int:
+def _piece_number(algorithm: Algorithm, gpu: int, piece: int) -> int:
     """Return the number of an input piece: in an all-to-all, pieces of different GPUs are different data."""
     return gpu * algorithm.chunks_per_loop + piece if algorithm.collective == "all-to-all" else piece
 
 
-def _wanted(algorithm: Algorithm) -> Iterator[tuple[Place, Chunk]]:
+def _wanted_chunks(algorithm: Algorithm) -> Iterator[tuple[Place, Chunk]]:
     """Yield the chunks that every GPU must have at the end."""
     gpus, share = len(algorithm.gpus), _share(algorithm)
     all_origins = (1 << gpus) - 1
@@ -243,7 +246,7 @@ def _wanted_of(
         case _:
             for source in range(gpus):
                 for offset in range(share):
-                    piece = _named(algorithm, source, gpu * share + offset)
+                    piece = _piece_number(algorithm, source, gpu * share + offset)
                     yield source * share + offset, Chunk(piece, 1 << source)
 
 
@@ -255,14 +258,14 @@ def prove(algorithm: Algorithm, source: str) -> Moves:
     _refuse_broken(algorithm, source)
     blocks = [(gpu, block) for gpu in algorithm.gpus for block in gpu.blocks]
     forward, backward = _Run(algorithm), _Run(algorithm)
-    mistakes = [_named_step(algorithm, *mistake) for mistake in forward.run(blocks)]
+    mistakes = [_with_step(algorithm, *mistake) for mistake in forward.run(blocks)]
     _refuse(source, mistakes, "reorder the steps, or add waits (depid, deps), so that each step has its data")
     _refuse(source, list(forward.left_over()), "give every send its receive")
     _refuse(source, list(_lacking(algorithm, forward)), "make every input reach every result exactly once")
-    mistakes = [_named_step(algorithm, *mistake) for mistake in backward.run(reversed(blocks))]
+    mistakes = [_with_step(algorithm, *mistake) for mistake in backward.run(reversed(blocks))]
     if not mistakes:
         race = "moves different data if thread blocks run in another order"
-        mistakes = [_named_step(algorithm, key, race) for key in _differing(forward.moves, backward.moves)]
+        mistakes = [_with_step(algorithm, key, race) for key in _differing(forward.moves, backward.moves)]
     mistakes += _lacking(algorithm, backward) if not mistakes else []
     _refuse(source, mistakes, "make the step wait (depid, deps) for the step that it depends on")
     return forward.moves
@@ -276,7 +279,7 @@ def _differing(first: Moves, second: Moves) -> Iterator[StepKey]:
 
 def _lacking(algorithm: Algorithm, run: _Run) -> Iterator[str]:
     """Yield a description of every output chunk that is not as required."""
-    for place, chunk in _wanted(algorithm):
+    for place, chunk in _wanted_chunks(algorithm):
         result = run.memory.get(place)
         if result == chunk:
             continue
@@ -288,7 +291,7 @@ def _lacking(algorithm: Algorithm, run: _Run) -> Iterator[str]:
         yield (
             description
             if writer is None
-            else _named_step(algorithm, writer, f"is the last to write there: {description}")
+            else _with_step(algorithm, writer, f"is the last to write there: {description}")
         )
 
 
@@ -306,9 +309,9 @@ def name_of_step(algorithm: Algorithm, key: StepKey) -> str:
     return f"line {line}: GPU {gpu}, thread block {block}, step {step}"
 
 
-def _named_step(algorithm: Algorithm, key: StepKey, what: str) -> str:
+def _with_step(algorithm: Algorithm, key: StepKey, problem: str) -> str:
     """Return a mistake with the name of its step."""
-    return f"{name_of_step(algorithm, key)} {what}"
+    return f"{name_of_step(algorithm, key)} {problem}"
 
 
 def _refuse_broken(algorithm: Algorithm, source: str) -> None:
@@ -339,7 +342,7 @@ def _refuse_broken(algorithm: Algorithm, source: str) -> None:
                     )
             for step_index, step in enumerate(block.steps):
                 mistakes += [
-                    _named_step(algorithm, (gpu.number, block.number, step_index), mistake)
+                    _with_step(algorithm, (gpu.number, block.number, step_index), mistake)
                     for mistake in _step_mistakes(algorithm, gpu, block, step)
                 ]
     _refuse(source, mistakes, "fix what it names")

@@ -153,9 +153,9 @@ class _Reader:
         self.parser.EndElementHandler = self._end
         self.parser.StartDoctypeDeclHandler = self._doctype
 
-    def mistake(self, line: int, what: str, remedy: str) -> None:
+    def mistake(self, line: int, problem: str, remedy: str) -> None:
         """Record a mistake. Raises `ConfigError` when there are `MOST_PROBLEMS`."""
-        self.problems.append(Problem(f"{self.source}:{line}", what, remedy))
+        self.problems.append(Problem(f"{self.source}:{line}", problem, remedy))
         if len(self.problems) >= MOST_PROBLEMS:
             raise ConfigError(*self.problems)
 

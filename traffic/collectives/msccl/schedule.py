@@ -1,7 +1,7 @@
 """A proved MSCCL program as lanes: one for each thread block that has a peer.
 
-Local copies and reductions cost nothing on the wire and are dropped; entries that depended on them wait for what they
-waited for.
+Local copies and reductions cost nothing on the wire and are dropped; entries that depended on them wait for
+their dependencies.
 """
 
 from __future__ import annotations

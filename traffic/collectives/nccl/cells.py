@@ -29,15 +29,15 @@ def shares_of(nbytes: int, channels: int, traffic_per_byte: int) -> ChannelShare
     """Return how `nbytes` are divided among at most `channels`; `traffic_per_byte` as in `Schedule`."""
     if channels == 1 or nbytes == 0:
         return ChannelShares(1, nbytes)
-    cell_bytes = _aligned(-(-_LEAST_TRAFFIC_BYTES // traffic_per_byte))
+    cell_bytes = _align(-(-_LEAST_TRAFFIC_BYTES // traffic_per_byte))
     cells = -(-nbytes // cell_bytes)
     traffic = max(_LEAST_TRAFFIC_BYTES, nbytes * traffic_per_byte)
-    per_channel = _aligned(traffic // channels)
+    per_channel = _align(traffic // channels)
     cells_per_channel = min(cells, -(-per_channel // (cell_bytes * traffic_per_byte)))
     channels_needed = -(-cells // cells_per_channel)
     return ChannelShares(min(channels_needed, channels), min(cells_per_channel * cell_bytes, nbytes))
 
 
-def _aligned(nbytes: int) -> int:
+def _align(nbytes: int) -> int:
     """Round up to a multiple of 16 bytes."""
     return -(-nbytes // _ALIGN_BYTES) * _ALIGN_BYTES

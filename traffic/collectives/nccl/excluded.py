@@ -2,7 +2,7 @@
 
 This module decides when each is possible, by NCCL 2.30.7 (src/graph/tuning.cc, src/enqueue.cc updateCollCostTable,
 src/transport/nvls.cc, src/sym_kernels.cc) and 2.32.3 (src/tuning, src/ce_coll.cc). Those with a schedule are pinned by the
-name in brackets. Only NVLSTree needs nothing but hosts with NVSwitch; its time follows from
+name in brackets. Only NVLSTree has no requirement but hosts with NVSwitch; its time follows from
 NCCL's formula, over as many channels of the same bandwidth as the rings have.
 """
 

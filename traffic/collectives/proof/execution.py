@@ -177,7 +177,7 @@ class Execution:
         if state.over or not state.open:
             return
         first = state.next
-        while state.next < len(state.messages) and not self._blocked(state):
+        while state.next < len(state.messages) and not self._is_blocked(state):
             self._execute(state, state.messages[state.next])
             state.next += 1
             if state.next == first + most:
@@ -186,14 +186,14 @@ class Execution:
         progressed = state.next > first
         if progressed:
             self._ready.extend(key for key in (state.sender, state.receiver) if key is not None)
-        if state.next == len(state.messages) and self._taken(state):
+        if state.next == len(state.messages) and self._is_acknowledged(state):
             state.over = True
             self._close(state)
             progressed = True
         if progressed:
             self._ready.extend(state.dependents)
 
-    def _taken(self, state: _LaneState) -> bool:
+    def _is_acknowledged(self, state: _LaneState) -> bool:
         """Return whether all messages that a lane sent are acknowledged: its receiver has begun and has granted them."""
         if state.receiver is None or not state.out or self.schedule.handshake is Handshake.ONE_SIDED:
             return True
@@ -226,7 +226,7 @@ class Execution:
             del batches[batch]
             self._open_batch(channel_key)
 
-    def _blocked(self, state: _LaneState) -> bool:
+    def _is_blocked(self, state: _LaneState) -> bool:
         """Return whether the next message of a lane has to wait."""
         message = state.messages[state.next]
         if message.kind & _RECV and not state.into:
@@ -312,9 +312,9 @@ class Execution:
             yield origins
 
     @staticmethod
-    def _may_run_beside(one: Lane, other: Lane) -> bool:
+    def _may_run_with(lane: Lane, other: Lane) -> bool:
         """Return whether two lanes can run concurrently: on different channels, or in the same batch."""
-        return one.channel != other.channel or one.batch == other.batch
+        return lane.channel != other.channel or lane.batch == other.batch
 
     def _read(self, state: _LaneState, step: str, move: Move) -> None:
         """Record a mistake if an atom that is sent or completed was received by a lane that this one does not wait for.
@@ -328,7 +328,7 @@ class Execution:
             for lane, message in self._brought.get((position, atom), {}).items()
             if lane != index
             and state.waits.of(state.next).get(lane, 0) <= message
-            and self._may_run_beside(self._lanes[position, lane].lane, state.lane)
+            and self._may_run_with(self._lanes[position, lane].lane, state.lane)
         }
         for lane in sorted(racing):
             self.wrong.append(

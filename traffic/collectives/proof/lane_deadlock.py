@@ -28,7 +28,7 @@ Wait = tuple[_LaneKey, int, _LaneKey]
 def find_wait_cycles(schedule: Schedule) -> Iterator[tuple[Wait, list[_LaneKey]]]:
     """Yield waits for a whole lane that can never end, each with the path from that lane back to the waiting one.
 
-    The path includes both lanes. The schedule's indices must be in range. Nothing is yielded if lanes state their
+    The path includes both lanes. The schedule's indices must be in range. No wait is yielded if lanes state their
     bytes: their number of loops is fixed, and an execution has checked all of them.
     """
     if any(lane.lane_bytes >= 0 for table in schedule.tables for lane in table):

@@ -136,10 +136,10 @@ class Holding:
             self._partial[atom] = origins
         return origins, mistake
 
-    def unfinished(self, op_bytes: int) -> Iterator[tuple[str, str]]:
+    def missing_parts(self, op_bytes: int) -> Iterator[tuple[str, str]]:
         """Yield (where, what) for everything that the result lacks."""
         for atom, origins in self._result.items():
-            missing = self._wanted(atom) & ~origins
+            missing = self._wanted_origins(atom) & ~origins
             if missing:
                 step, block = self._stored_by[atom]
                 yield step, f"block {block} ends without the contribution of {positions(missing)}"
@@ -175,7 +175,7 @@ class Holding:
         source = self.atoms[atom].source
         return 1 << self.position if source in (EVERYONE, self.position) else 0
 
-    def _wanted(self, atom: int) -> int:
+    def _wanted_origins(self, atom: int) -> int:
         """Return the origins that the result of an atom must have here; 0 if it is not part of the result."""
         source, target, _ = self.atoms[atom]
         is_target = target in (EVERYONE, self.position) or (target == ALL_OTHERS and source != self.position)
@@ -185,7 +185,7 @@ class Holding:
 
     def _store(self, atom: int, origins: int, step: str, block: int) -> str:
         """Store an atom in the result; return a description of the mistake or ""."""
-        wanted_origins = self._wanted(atom)
+        wanted_origins = self._wanted_origins(atom)
         stored = self._result.get(atom, 0)
         self._result[atom] = stored | origins
         self._stored_by[atom] = (step, block)

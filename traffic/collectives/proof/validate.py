@@ -70,7 +70,7 @@ def validate(
             refuse(_standing_still(schedule), _PIECEMEAL)
         if not contents:
             return
-        lacking = (gap for holding in holdings for gap in holding.unfinished(op_bytes))
+        lacking = (gap for holding in holdings for gap in holding.missing_parts(op_bytes))
         remedy = "make every input reach every result exactly once"
         if order is not Order.FORWARDS:
             remedy += ", in any order of arrival: make the entry that forwards a block wait for the entry that receives it"
@@ -84,10 +84,12 @@ def _refuse(schedule: Schedule, called: Called | None, wrongs: Iterable[Wrong], 
         return
     name = f"{schedule.algorithm} {schedule.collective} of {schedule.size}"
     problems = []
-    for where, what in problems_found[:MAX_PROBLEMS]:
+    for where, problem in problems_found[:MAX_PROBLEMS]:
         program_name = called(where) if called is not None else ""
         problems.append(
-            Problem(f"{name}: {program_name} ({where})" if program_name else f"{name}: {where}", what, remedy)
+            Problem(
+                f"{name}: {program_name} ({where})" if program_name else f"{name}: {where}", problem, remedy
+            )
         )
     if len(problems_found) > MAX_PROBLEMS:
         problems.append(
@@ -270,16 +272,16 @@ def _first_difference(
     for (send_key, send), (recv_key, recv) in zip(sent, received, strict=False):
         if (send.message_bytes, _content(send)) != (recv.message_bytes, _content(recv)):
             return step_name(send_key, send.entry), (
-                f"sends {_named(send)} to position {pair[1]}, which expects {_named(recv)} "
+                f"sends {_describe(send)} to position {pair[1]}, which expects {_describe(recv)} "
                 f"({step_name(recv_key, recv.entry)})"
             )
     if len(sent) > len(received):
         key, message = sent[len(received)]
-        problem = f"sends {_named(message)} to position {pair[1]}, which does not receive it"
+        problem = f"sends {_describe(message)} to position {pair[1]}, which does not receive it"
         return step_name(key, message.entry), problem
     if len(received) > len(sent):
         key, message = received[len(sent)]
-        problem = f"receives {_named(message)} from position {pair[0]}, which does not send it"
+        problem = f"receives {_describe(message)} from position {pair[0]}, which does not send it"
         return step_name(key, message.entry), problem
     return None
 
@@ -289,7 +291,7 @@ def _content(message: Message) -> list[int]:
     return [atom for move in message.moves for atom in move.atoms]
 
 
-def _named(message: Message) -> str:
+def _describe(message: Message) -> str:
     """Describe a message in words."""
     blocks = list(dict.fromkeys(move.block for move in message.moves))
     description = (
