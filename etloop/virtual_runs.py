@@ -30,7 +30,7 @@ from etloop.experiments.sweep.one_run import serve_in_lab
 from etloop.input_files import input_file, with_plugin
 from etloop.results.serving.store import write_serving
 from etloop.runs import Run, open_run
-from etloop.traffic.python_congestion import registered, word_of
+from etloop.traffic.python_congestion import register_class, word_of
 from etloop.traffic.twin import SAMPLE_INTERVAL_NS, TwinSettings
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def run_twin(
     with ExitStack() as registrations:
         registration = None
         if control is not None:
-            registration = registrations.enter_context(registered(control))
+            registration = registrations.enter_context(register_class(control))
             name = f"{word_of(control)}.py"
             job = with_plugin(scenario, "scenario.yaml", name)
             plugin = Plugin(registration.algorithm, name, b"", registration.library)

@@ -118,7 +118,7 @@ class WirePacket:
     def opcode(self) -> int: ...
 
 def encode(packet: WirePacket, flow: IpFlow, ip_id: int = 0, payload: bytes = b"") -> bytes:
-    """BTH to ICRC. Without a payload, `packet.payload_bytes` of the constant pattern. ValueError for what does not fit."""
+    """BTH to ICRC. Without a payload, `packet.payload_bytes` of the constant pattern. ValueError for values that do not fit."""
 
 def encode_middles(flow: IpFlow, head: WirePacket, count: int, ack_every: int = 0) -> bytes:
     """The datagrams of one segmented send of WRITE_MIDDLE packets, one behind the other. ValueError for too many."""
@@ -181,13 +181,13 @@ def blast_exchange(
     src_ip: str, dst_ip: str, udp_port: int, duration_ns: int, datagram_bytes: int = 64, batch: int = 64
 ) -> tuple[int, int, int]:
     """(datagrams, UDP payload bytes, ns) that came, while this end and the other sent and received a batch in turn.
-    RuntimeError when nothing comes for 2 s."""
+    RuntimeError if no datagram comes for 2 s."""
 
 def blast_receive(ip: str, udp_port: int, duration_ns: int, backend: int = 0) -> tuple[int, int, int]:
-    """(datagrams, UDP payload bytes, ns) after the first datagram. RuntimeError when nothing comes for 2 s."""
+    """(datagrams, UDP payload bytes, ns) after the first datagram. RuntimeError if no datagram comes for 2 s."""
 
 def ping(src_ip: str, dst_ip: str, udp_port: int, count: int, message_bytes: int = 64) -> list[int]:
-    """Sorted round-trip times in ns, busy-polling at both ends. RuntimeError when nobody answers for 2 s."""
+    """Sorted round-trip times in ns, busy-polling at both ends. RuntimeError if no answer comes for 2 s."""
 
 def pong(ip: str, udp_port: int, count: int) -> None:
     """Answers at least `count` pings. RuntimeError when fewer come."""
@@ -214,7 +214,7 @@ def watch_core(processor: int, priority: int) -> CoreWatch:
     """At that priority, as an engine's thread would be. RuntimeError where that is not permitted."""
 
 def receive_speed(path_mtu: int, packets: int, turns: int) -> list[tuple[str, float]]:
-    """Measure what the receiving side takes for a packet of one WRITE when nothing is read from the kernel.
+    """Measure the receiving side's processor time per packet of one WRITE, without reads from the kernel.
 
     Ethernet to ICRC, BTH, queue pair and acknowledgements, by every way to hash that this processor has, in turn. Returns
     (way, processor time in ns a packet); the last way of a turn is the one that ports use. ValueError for sizes beyond
@@ -242,7 +242,7 @@ class PortLoops:
         the words for closing atomics (0: none)."""
 
     def join(self, peers: list[tuple[int, int, bool, int, int, int, int]]) -> None:
-        """Ends of peers on network cards, by our connections; ValueError for what cannot be one."""
+        """Ends of peers on network cards, by own connections; ValueError for rows that cannot be one."""
 
     def joined(self, port: int) -> bool: ...
     def start_probe(self) -> None: ...
@@ -283,13 +283,13 @@ class PortLoops:
         """When a port's thread would have taken a turn and did not, until it did, in ns; call after `stop`."""
 
     def degraded(self, port: int) -> list[str]:
-        """What a port does otherwise than it was asked to, a sentence each."""
+        """Deviations of a port from its settings, a sentence each."""
 
     def realtime(self, port: int) -> bool:
         """Whether the port's thread is, as it was asked to be."""
 
     def capabilities(self, port: int) -> list[str]:
-        """What a port has of what a host may offer or not, and why not, a sentence each."""
+        """Optional features of the host that a port uses or lacks, with the reason, a sentence each."""
 
     def ports(self) -> int: ...
     def receive_buffer_bytes(self, port: int) -> int: ...
@@ -298,7 +298,7 @@ def usable_processors() -> list[int]:
     """Processors this process may run on, ascending."""
 
 def settle_waits(waits: bytes) -> bytes:
-    """WAIT_RECORD rows of all loops of an agent, those taken in by which queues tell of each other's queue pairs."""
+    """WAIT_RECORD rows of all loops of an agent, after merging those in which queues report each other's queue pairs."""
 
 def simulate(assignment: Assignment, settings: SimulationSettings) -> dict[str, Any]:
     """A run in virtual time; the keys are the fields of SimulationOutcome, records as bytes."""
@@ -371,21 +371,21 @@ def cc_plugin(library: str) -> tuple[Any, ...]:
     """The same of a compiled plugin. ValueError saying why it cannot be used."""
 
 def cc_register(table_address: int) -> str:
-    """Make an `etloop_cc_algorithm` in this process's memory known, and return the library name that stands for it.
+    """Make an `etloop_cc_algorithm` in this process's memory known, and return its library name.
 
     The memory stays as it is until `cc_forget`. ValueError saying why the table cannot be used.
     """
 
 def cc_forget(library: str) -> None:
-    """Take such a name back; nothing may use it any more."""
+    """Remove such a name; it must not be in use any more."""
 
 def cc_mistakes(algorithm: str, library: str, profile: str, given: list[tuple[str, float]]) -> list[str]:
-    """What is wrong with a choice of parameters; empty if nothing is."""
+    """Problems of a choice of parameters; empty if it is valid."""
 
 # bind/qp.cpp
 
 class QueuePair:
-    """One end of a queue pair with memory of its own; the caller carries the datagrams and tells the time."""
+    """One end of a queue pair with memory of its own; the caller carries the datagrams and passes the time."""
 
     def __init__(
         self,
@@ -412,7 +412,7 @@ class QueuePair:
 
     def post_receive(self, room_bytes: int) -> None: ...
     def datagrams(self, flow: IpFlow, now_ns: int) -> list[bytes]:
-        """What is to be sent now: answers, then requests, as UDP payloads with their ICRC for IPv4 identification 0."""
+        """Datagrams to send now: answers, then requests, as UDP payloads with their ICRC for IPv4 identification 0."""
 
     def on_datagram(self, datagram: bytes, now_ns: int) -> None: ...
     def messages(self) -> list[tuple[int, int, int | None, bool]]:
@@ -424,7 +424,7 @@ class QueuePair:
     def memory(self, offset: int, count: int) -> bytes: ...
     def set_memory(self, offset: int, content: bytes) -> None: ...
     def deadline(self) -> int | None:
-        """When `on_timer` is to be called; None while nothing is waited for."""
+        """When `on_timer` is to be called; None if no packet is outstanding."""
 
     def on_timer(self, now_ns: int) -> None: ...
     def counters(self) -> bytes:
@@ -441,7 +441,7 @@ class QueuePair:
 # bind/card_end.cpp
 
 NOTED_BYTES: int
-"""Of every frame that `answer_requests` returns."""
+"""Length of the part of every frame that `answer_requests` returns."""
 
 def answer_requests(
     fd: int, acknowledgement: bytes, our_qpn: int, most: int, until_ns: int, patience_ns: int
@@ -449,7 +449,7 @@ def answer_requests(
     """Answer a card's requests to a queue pair from a socket of frames with SO_TIMESTAMPNS, until `most` came or time is over.
 
     `acknowledgement` is a whole frame without FCS; its PSN and ICRC are written anew for the newest request of each batch.
-    `until_ns` is of the monotonic clock; negative: until nothing came for `patience_ns`. Returns arrival times (real time),
+    `until_ns` is of the monotonic clock; negative: until no frame came for `patience_ns`. Returns arrival times (real time),
     lengths of the frames, `NOTED_BYTES` of each, and how many acknowledgements left. OSError: what the socket says.
     """
 
@@ -503,7 +503,7 @@ counter_sizes: dict[str, int]
 """Bytes of a row of each counter layout, for the test that compares them with contract/model/switch_counters.py."""
 
 class SoftSwitch:
-    """A soft switch whose sockets stand in the network namespace of the thread that made it.
+    """A soft switch whose sockets are in the network namespace of the thread that made it.
 
     Raises ValueError for a topology that cannot be run, RuntimeError where an interface cannot be opened.
     """

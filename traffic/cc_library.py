@@ -66,7 +66,7 @@ def library_of(name: str, content: bytes) -> Path:
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if Path(name).suffix == ".so":
-            return _kept(directory / f"{hashlib.sha256(content).hexdigest()}.so", content)
+            return _store_once(directory / f"{hashlib.sha256(content).hexdigest()}.so", content)
         return _compile(directory, name, content)
     except OSError as error:
         problem = f"cannot be stored in {directory}: {error.strerror or error}"
@@ -89,7 +89,7 @@ def libraries_for(assignment: Assignment, known: str = "") -> list[str]:
     return [known or library_for(congestion) if congestion.plugin_name else "" for congestion in settings]
 
 
-def _kept(path: Path, content: bytes) -> Path:
+def _store_once(path: Path, content: bytes) -> Path:
     """Store a compiled plugin at `path` unless it exists; return `path`."""
     if not path.exists():
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:

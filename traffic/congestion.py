@@ -86,6 +86,6 @@ def of_library(library: str) -> Algorithm:
     return _algorithm(_native.cc_plugin(library))
 
 
-def mistakes(algorithm: str, library: str, preset: str, given: tuple[tuple[str, float], ...]) -> list[str]:
+def mistakes(algorithm: str, library: str, preset: str, values: tuple[tuple[str, float], ...]) -> list[str]:
     """Return the problems of an algorithm choice as text; `library` is "" for a built-in algorithm."""
-    return _native.cc_mistakes(algorithm, library, preset, list(given))
+    return _native.cc_mistakes(algorithm, library, preset, list(values))

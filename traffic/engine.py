@@ -125,7 +125,7 @@ class Engine:
             for port in rig_ports
             if port.engine_threads > len(processors)
         ]
-        degraded += [*thread_plan.degraded, *threads.degraded, *limits.degraded()]
+        degraded += [*thread_plan.degraded, *threads.degraded, *limits.degraded_notes()]
         try:
             streams = UdpStreams(assignment.streams, limits)
             frames = FrameStreams(assignment.frames, rig_ports)

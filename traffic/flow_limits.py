@@ -100,9 +100,9 @@ def groups_of(table: Routes, number: int) -> tuple[tuple[int, ...], ...]:
     return tuple(sorted({ports for ports in set(table[number]) if len(ports) > 1}))
 
 
-def _problem(where: str, what: str) -> Problem:
+def _problem(where: str, setting: str) -> Problem:
     """Build the problem of a setting that the flow level does not model."""
-    return Problem(where, f"{what}, which the flow level does not model", REMEDY)
+    return Problem(where, f"{setting}, which the flow level does not model", REMEDY)
 
 
 def _of_transports(assignment: Assignment) -> Iterator[Problem]:
@@ -147,7 +147,7 @@ def _of_queues(assignment: Assignment, topology: Topology) -> Iterator[Problem]:
         queues = sorted({switch.class_to_queue[switch.dscp_to_class[dscp]] for dscp in dscps})
         if len(queues) > 1:
             problem = (
-                f"data of DSCPs {_listed(dscps)} are in queues {_listed(queues)}, "
+                f"data of DSCPs {_join_numbers(dscps)} are in queues {_join_numbers(queues)}, "
                 f"between which a scheduler divides the link"
             )
             yield _problem(f"switch {switch.name}", problem)
@@ -256,6 +256,6 @@ def unlike_link(fabric: Fabric, parts: Parts, of_flows: NDArray[np.bool_]) -> st
     return fabric.names[int(parts.link[rows[stage_rows[np.argmax(density[stage_rows])]]])]
 
 
-def _listed(numbers: list[int]) -> str:
+def _join_numbers(numbers: list[int]) -> str:
     """Join numbers with "and" for a message."""
     return " and ".join(map(str, numbers))

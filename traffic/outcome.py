@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 _LAYOUTS: Final = {"ops": OP_RECORD, "flows": FLOW_RECORD, "waits": WAIT_RECORD, "rates": CC_RECORD}
 
 
-def outcome_of(kind: type[T], found: Mapping[str, Any], **read: object) -> T:
+def outcome_of(kind: type[T], native_result: Mapping[str, Any], **read: object) -> T:
     """Convert the result of a native run to `kind`: `read` as passed, engine records by layout, the rest unchanged."""
-    values = {"ops": found.get("records"), **found} | read
+    values = {"ops": native_result.get("records"), **native_result} | read
     names = [field.name for field in fields(kind)]
     unread = _LAYOUTS.keys() - read.keys()
     return kind(

@@ -270,7 +270,7 @@ class _Calls:
             raw.mtu_bytes,
             raw.packet_bytes,
         )
-        with self._named("__init__"):
+        with self._record_failure("__init__"):
             self._objects.append(self.kind(path_values, now_ns))
             state[0] = len(self._objects) - 1
             self._decide(state, decision)
@@ -292,7 +292,7 @@ class _Calls:
         control = self._objects[state[0]]
         if control is None or self.failures:
             return NEVER_NS
-        with self._named("next_timer_ns"):
+        with self._record_failure("next_timer_ns"):
             return min(NEVER_NS, int(control.next_timer_ns))
         return NEVER_NS
 
@@ -300,7 +300,7 @@ class _Calls:
         control = self._objects[state[0]]
         if control is None or self.failures:
             return
-        with self._named(name):
+        with self._record_failure(name):
             getattr(control, name)(value)
             self._decide(state, decision)
 
@@ -316,7 +316,7 @@ class _Calls:
             setattr(decision.contents, name, int(value))
 
     @contextmanager
-    def _named(self, event: str) -> Iterator[None]:
+    def _record_failure(self, event: str) -> Iterator[None]:
         """Record an exception of the class as `CongestionFailed`; it cannot propagate through native code."""
         try:
             yield
@@ -338,7 +338,7 @@ def word_of(kind: type[CongestionControl]) -> str:
 
 
 @contextmanager
-def registered(kind: type[CongestionControl]) -> Iterator[RegisteredCongestion]:
+def register_class(kind: type[CongestionControl]) -> Iterator[RegisteredCongestion]:
     """Register a class with the engine for the duration of the block. Raises `CongestionFailed` if it cannot be used."""
     calls = _Calls(kind)
     rows = (_Parameter * max(len(kind.parameters), 1))()
@@ -381,6 +381,6 @@ __all__ = [
     "Need",
     "Parameter",
     "RegisteredCongestion",
-    "registered",
+    "register_class",
     "word_of",
 ]

@@ -24,7 +24,7 @@ class SendLimits:
         """Return whether the rate is limited."""
         return self.most_bps > 0 or self.most_packets_per_s > 0
 
-    def degraded(self) -> tuple[str, ...]:
+    def degraded_notes(self) -> tuple[str, ...]:
         """Return the notes that a run with this agent must report: its results may show the agent's limits."""
         notes = []
         if self.most_bps:

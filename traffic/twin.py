@@ -166,7 +166,7 @@ def twin(
     ports, those of streams included, are not attached or cannot reach each other, ValueError if the assignment is
     inconsistent.
     """
-    topology = seeded(topology, settings.seed)
+    topology = with_seed(topology, settings.seed)
     table = routes(topology)
     attachments = attachments_of(assignment, rig_ports, topology, table)
     paths = stream_paths(settings.streams, topology, table)
@@ -224,7 +224,7 @@ def _stream_counts(stream: UdpStream, sent: int, left_out: int, lost: int) -> tu
     )
 
 
-def seeded(topology: Topology, seed: int | None) -> Topology:
+def with_seed(topology: Topology, seed: int | None) -> Topology:
     """Return the topology with seed `seed` + i at switch i; unchanged if `seed` is None."""
     if seed is None:
         return topology

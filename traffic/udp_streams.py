@@ -101,7 +101,7 @@ class UdpStreams:
             return ""
         where = f"{silent.dst_ip} (UDP port {silent.udp_port})"
         return (
-            f"background {silent.name}: nobody at {where} answered a probe, so nothing is sent there; "
+            f"background {silent.name}: no answer to probes from {where}, so no traffic is sent there; "
             "check links and addresses between the two ports, and filters of UDP"
         )
 
@@ -161,7 +161,7 @@ class _Sender:
         self.probes_sent = self.probes_received = 0
         self.answered = self.is_silent = False
         # A fixed source port, so that ECMP gives the same result in every run and in the twin.
-        self.socket = _opened(stream.src_ip, stream.src_udp_port, stream)
+        self.socket = _open_socket(stream.src_ip, stream.src_udp_port, stream)
         if hop_limit:
             _set_hop_limit(self.socket, hop_limit)
         self.socket.setblocking(False)
@@ -259,7 +259,7 @@ class _Receiver:
         self.probes_sent = self.probes_received = 0
         self._source = (stream.src_ip, stream.src_udp_port)
         self._head = head_of(stream, 0, STREAM_PROBE_BYTES)
-        self.socket = _opened(stream.dst_ip, stream.udp_port, stream)
+        self.socket = _open_socket(stream.dst_ip, stream.udp_port, stream)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
         self.socket.setsockopt(_SOL_UDP, _UDP_GRO, 1)
         self.socket.settimeout(_PATIENCE_S)
@@ -347,7 +347,7 @@ def _set_hop_limit(sender: socket.socket, hop_limit: int) -> None:
         sender.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, hop_limit)
 
 
-def _opened(address: str, port: int, stream: UdpStream) -> socket.socket:
+def _open_socket(address: str, port: int, stream: UdpStream) -> socket.socket:
     """Return a UDP socket bound to an address and port, with the stream's traffic class. Raises OSError."""
     ipv6 = ipaddress.ip_address(address).version == 6
     udp_socket = socket.socket(socket.AF_INET6 if ipv6 else socket.AF_INET, socket.SOCK_DGRAM)

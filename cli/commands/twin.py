@@ -182,7 +182,7 @@ def _serve(parsed: argparse.Namespace) -> CommandResult:
         from etloop.controller.run.transfer_server import STANDARD_STREAMS, flow_network, serve
         from etloop.controller.transfers.protocol import TransferSession
         from etloop.runtime.stop_signals import terminate_as_interrupt
-        from etloop.traffic.twin import seeded
+        from etloop.traffic.twin import with_seed
 
     file = InputFile(parsed.topology)
     with terminate_as_interrupt():
@@ -190,7 +190,7 @@ def _serve(parsed: argparse.Namespace) -> CommandResult:
         if parsed.level == "packet":
             network = packet_network(file, parsed.device, parsed.seed)
         else:
-            topology = seeded(read_device_file(file, parsed.device).topology, parsed.seed)
+            topology = with_seed(read_device_file(file, parsed.device).topology, parsed.seed)
             network = nullcontext(flow_network(topology))
         with network as (served, transfers):
             figures = serve(TransferSession(served, transfers), parsed.serve, print_status)
@@ -213,10 +213,10 @@ def _run_flow_level(prepared: Prepared, seed: int | None, limit_ns: int, *, as_j
     from etloop.controller.run.twin import described_device
     from etloop.results.expected.expected_vs_measured import expected_figures
     from etloop.results.text.expected import expected_lines
-    from etloop.traffic.twin import seeded
+    from etloop.traffic.twin import with_seed
 
     device = described_device(prepared)
-    device = replace(device, topology=seeded(device.topology, seed))
+    device = replace(device, topology=with_seed(device.topology, seed))
     expectation = expect_by_flows(prepared.plan, device, limit_ns)
     figures = expected_figures(expectation.runs, expectation.absent, prepared.plan.tables)
     is_complete = not figures.absent and all(expected.complete for expected in figures.expected)

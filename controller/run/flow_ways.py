@@ -13,7 +13,7 @@ from etloop.contract.model.topology import Topology
 from etloop.controller.plan.plan import Plan
 from etloop.results.schema.network_needs import FlowWays, pack
 from etloop.traffic.flow_network import ports_crossed
-from etloop.traffic.twin import seeded
+from etloop.traffic.twin import with_seed
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ def flow_ways(plan: Plan, topology: Topology, hashes: Hashes) -> FlowWays | None
     names = tuple(port.name for port in assignment.ports)
     keeps_links = not topology.outages and not plan.parts.scenario.timeline
     try:
-        crossed = ports_crossed(assignment, names, seeded(topology, hashes.seed), keeps_links=keeps_links)
+        crossed = ports_crossed(assignment, names, with_seed(topology, hashes.seed), keeps_links=keeps_links)
     except PlanError:
         return None
     return FlowWays(

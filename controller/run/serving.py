@@ -30,7 +30,7 @@ from etloop.results.serving.figures import ServingRecords
 from etloop.results.serving.other_jobs import other_jobs
 from etloop.results.serving.run import ServingRun, serving_run
 from etloop.traffic.flow_level import FlowLevelSettings, flow_level
-from etloop.traffic.twin import TwinSettings, seeded
+from etloop.traffic.twin import TwinSettings, with_seed
 from etloop.workload.serving.cluster import Cluster
 from etloop.workload.serving.instance import NOT_YET, Progress
 from etloop.workload.serving.requests import RequestSet
@@ -79,7 +79,7 @@ def serve_in_twin(
     cluster = _cluster(prepared, load, request_set)
     if level == "flow":
         device = described_device(prepared)
-        device = replace(device, topology=seeded(device.topology, settings.seed))
+        device = replace(device, topology=with_seed(device.topology, settings.seed))
         assignment, network, absent = flow_network(prepared.plan, device)
         source = _Source(cluster, first_rank, (assignment,))
         outcome = flow_level(assignment, network, FlowLevelSettings(limit_ns=settings.limit_ns), source)

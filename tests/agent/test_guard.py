@@ -151,9 +151,9 @@ def test_loops_of_one_port_share_its_limits() -> None:
 
 
 def test_a_run_over_a_limited_agent_says_so() -> None:
-    assert SendLimits().degraded() == ()
-    assert SendLimits(hop_limit=1).degraded() == ()
-    assert SendLimits(10**9, 5000).degraded() == (
+    assert SendLimits().degraded_notes() == ()
+    assert SendLimits(hop_limit=1).degraded_notes() == ()
+    assert SendLimits(10**9, 5000).degraded_notes() == (
         "this agent sends at most 1Gbps a port (--most-rate)",
         "this agent sends at most 5000 packets/s a port (--most-packet-rate)",
     )

@@ -75,7 +75,7 @@ def test_a_host_that_takes_no_part_gets_probes_and_no_stream() -> None:
         finally:
             streams.close()
         assert streams.failure == (
-            "background bulk: nobody at 127.87.0.2 (UDP port 47910) answered a probe, so nothing is sent there; "
+            "background bulk: no answer to probes from 127.87.0.2 (UDP port 47910), so no traffic is sent there; "
             "check links and addresses between the two ports, and filters of UDP"
         )
         assert (sent.datagrams, sent.payload_bytes) == (0, 0)
