@@ -95,7 +95,7 @@ def analyse(trace: Trace, settings: WorkloadSettings) -> Analysis:
     """Read a trace and collect findings. Raises no exception for the content of a trace."""
     log = FindingLog()
     trace = obey_dimensions(
-        replicated(stood_for(trace, settings, log), settings, log), settings.logical_topology, log
+        replicate(stood_for(trace, settings, log), settings, log), settings.logical_topology, log
     )
     size_unit, unit_bytes = _size_unit(trace, settings, log)
     if not trace.ranks:
@@ -274,8 +274,8 @@ def _order(lowered: tuple[LoweredRank, ...], index: OpIndex, log: FindingLog) ->
     if len(order) < len(graph.priority):
         report_deadlock(graph, order, index, log)
         return None
-    found = "an order that deadlocks unless a send can complete before its receive is posted"
-    example = job_example(index.trace.source, "an order that also works with rendezvous sends", found)
+    actual = "an order that deadlocks unless a send can complete before its receive is posted"
+    example = job_example(index.trace.source, "an order that also works with rendezvous sends", actual)
     log.add(
         Check.NEEDS_EAGER_SENDS,
         "replayed with eager sends; correct the exporter if sends are meant to wait for their receive",
@@ -305,13 +305,13 @@ def report_leaves(
     severity, remedy = Severity.INFO, "normal at the end of an iteration; their durations delay no other node"
     if none_awaited:
         severity, remedy = Severity.WARNING, _remedy(rank, policy)
-    found = f"none: {len(leaves)} of {len(collectives)} collectives of the rank have no dependent node"
-    example = node_example(rank, int(leaves[0]), "a node that depends on this collective", found)
+    actual = f"none: {len(leaves)} of {len(collectives)} collectives of the rank have no dependent node"
+    example = node_example(rank, int(leaves[0]), "a node that depends on this collective", actual)
     log.add(Check.NOTHING_WAITS, remedy, example, count=len(leaves), severity=severity)
 
 
 def _remedy(rank: RankTrace, policy: DependencyPolicy) -> str:
-    """Return the advice on how to restore the missing waits, from what the trace contains."""
+    """Return the advice on how to restore the missing waits, given the content of the trace."""
     policies = []
     if has_streams(rank) and not policy.stream:
         policies.append(str(replace(policy, stream=True)))
@@ -326,7 +326,7 @@ def _remedy(rank: RankTrace, policy: DependencyPolicy) -> str:
     return f"their durations delay nothing; add at least their order: dependencies {replace(policy, communicator=True)}"
 
 
-def replicated(trace: Trace, settings: WorkloadSettings, log: FindingLog) -> Trace:
+def replicate(trace: Trace, settings: WorkloadSettings, log: FindingLog) -> Trace:
     """Return the trace with its only rank repeated `settings.replicate_ranks` times, or unchanged if that setting is
     None.
 
@@ -337,7 +337,7 @@ def replicated(trace: Trace, settings: WorkloadSettings, log: FindingLog) -> Tra
     count = settings.replicate_ranks
     if count is None:
         return trace
-    found = f"{len(trace.ranks)} rank{'' if len(trace.ranks) == 1 else 's'}"
+    actual = f"{len(trace.ranks)} rank{'' if len(trace.ranks) == 1 else 's'}"
     severity, remedy = (
         Severity.WARNING,
         f"it is replicated to {count} ranks (workload.replicate_ranks)",
@@ -347,7 +347,7 @@ def replicated(trace: Trace, settings: WorkloadSettings, log: FindingLog) -> Tra
     expected = (
         f"the traces of all {count} ranks" if len(trace.ranks) == 1 else "the trace of one rank to replicate"
     )
-    log.add(Check.RANKS_REPLICATED, remedy, job_example(trace.source, expected, found), severity=severity)
+    log.add(Check.RANKS_REPLICATED, remedy, job_example(trace.source, expected, actual), severity=severity)
     if len(trace.ranks) != 1:
         return trace
     recorded_rank = trace.ranks[0]

@@ -66,7 +66,7 @@ def _rows(analysis: Analysis) -> tuple[NDArray[np.int64], NDArray[np.int64], NDA
     """Return item, recorded duration in ns (0: unknown) and start in ns of every operation of the recorded ranks, each
     int64 [operations]. Replicas are left out, because they were not recorded."""
     durations, starts = [], []
-    rank_numbers = _recorded(analysis)
+    rank_numbers = _recorded_ranks(analysis)
     for number in rank_numbers:
         rank, ops = analysis.trace.ranks[number], analysis.ops[number]
         duration_ns = recorded_duration_ns(rank)[ops.node]
@@ -74,13 +74,13 @@ def _rows(analysis: Analysis) -> tuple[NDArray[np.int64], NDArray[np.int64], NDA
         durations.append(np.where(plausible, duration_ns, 0))
         starts.append(_starts_ns(rank)[ops.node])
     return (
-        _joined([analysis.matching.item[number] for number in rank_numbers]),
-        _joined(durations),
-        _joined(starts),
+        _concatenate([analysis.matching.item[number] for number in rank_numbers]),
+        _concatenate(durations),
+        _concatenate(starts),
     )
 
 
-def _recorded(analysis: Analysis) -> list[int]:
+def _recorded_ranks(analysis: Analysis) -> list[int]:
     """Return the ranks that were recorded themselves, ascending."""
     settings = analysis.settings
     if settings.stand_ins:
@@ -95,7 +95,7 @@ def _starts_ns(rank: RankTrace) -> NDArray[np.int64]:
     return np.where((start_ns >= 0) & (start_ns <= 1 << 62), start_ns, ABSENT)
 
 
-def _joined(columns: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+def _concatenate(columns: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     return np.concatenate([np.zeros(0, dtype=np.int64), *columns])
 
 

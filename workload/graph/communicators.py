@@ -35,7 +35,7 @@ def resolve_communicators(
     Communicators are ordered as in the group file, then as ranks recorded them; the implied world is last.
     Operations without a communicator (send, receive, or an operation with a reported mistake) have -1.
     """
-    known_groups = _known(trace)
+    known_groups = _all_groups(trace)
     world = len(known_groups)
     number = {group: index for index, group in enumerate(known_groups)}
     group_file_index = {key: index for index, key in enumerate(trace.groups or {})}
@@ -64,7 +64,7 @@ def resolve_communicators(
     return communicators, columns
 
 
-def _known(trace: Trace) -> list[tuple[str, tuple[int, ...]]]:
+def _all_groups(trace: Trace) -> list[tuple[str, tuple[int, ...]]]:
     """Return every (key, members): those of the group file in its order, then those that ranks recorded."""
     file_groups = trace.groups or {}
     recorded_groups = {
@@ -135,21 +135,21 @@ def _known_keys(candidate_of: dict[str, int]) -> str:
 def _members_fit(trace: Trace, communicator: Communicator, log: FindingLog) -> bool:
     members = communicator.members
     missing = sorted(member for member in set(members) if not 0 <= member < len(trace.ranks))
-    found = ""
+    actual = ""
     if not members:
-        found = "no ranks"
+        actual = "no ranks"
     elif missing:
-        found = f"ranks {', '.join(map(str, missing[:8]))}{' and more' if len(missing) > 8 else ''}"
+        actual = f"ranks {', '.join(map(str, missing[:8]))}{' and more' if len(missing) > 8 else ''}"
     elif len(set(members)) < len(members):
-        found = "a rank listed twice"
-    if found:
+        actual = "a rank listed twice"
+    if actual:
         last = len(trace.ranks) - 1
         expected = f'communicator "{shown(communicator.name)}" among ranks 0 to {last} of the trace'
         remedy = "name the directory with the traces of all ranks of the job, or add the missing ones"
         if trace.groups is not None:
             remedy = "correct the group file, or add the traces of the missing ranks"
-        log.add(Check.COMMUNICATOR_MEMBERS, remedy, job_example(trace.source, expected, found))
-    return not found
+        log.add(Check.COMMUNICATOR_MEMBERS, remedy, job_example(trace.source, expected, actual))
+    return not actual
 
 
 def _check_membership(
@@ -167,9 +167,9 @@ def _check_membership(
             suffix = ", ..." if len(communicator.members) > 8 else ""
             members = ", ".join(map(str, communicator.members[:8])) + suffix
             expected = f"a communicator that rank {rank.rank} is a member of"
-            found, remedy = f"{name} of ranks {members}", "correct the group file or the node's pg_name"
+            actual, remedy = f"{name} of ranks {members}", "correct the group file or the node's pg_name"
             RankFindings(rank, log).add(
-                Check.COMMUNICATOR_NOT_MEMBER, remedy, ops.node[nodes], expected, found
+                Check.COMMUNICATOR_NOT_MEMBER, remedy, ops.node[nodes], expected, actual
             )
             ops.sound[nodes] = False
             column[nodes] = -1
@@ -177,5 +177,5 @@ def _check_membership(
             column[nodes] = -1
         elif len(communicator.members) == 1:
             expected, remedy = "two or more members", "no bytes are moved and no time is simulated"
-            found = f"{name} of one rank"
-            RankFindings(rank, log).add(Check.COMMUNICATOR_OF_ONE, remedy, ops.node[nodes], expected, found)
+            actual = f"{name} of one rank"
+            RankFindings(rank, log).add(Check.COMMUNICATOR_OF_ONE, remedy, ops.node[nodes], expected, actual)

@@ -98,7 +98,7 @@ def report_delays(
     """Report durations out of range, and compute nodes that take no time because the trace gives neither duration nor
     work."""
 
-    def stated(node: int) -> str:
+    def node_work(node: int) -> str:
         return (
             f"duration_micros {int(rank.duration_us[node])}, num_ops {int(rank.num_ops[node])}, "
             f"tensor_size {int(rank.tensor_size[node])}"
@@ -106,7 +106,7 @@ def report_delays(
 
     wrong = np.flatnonzero(delay_ns < 0)
     remedy = "correct duration_micros, num_ops or tensor_size, or the compute speed and scale.time"
-    RankFindings(rank, log).add(Check.COMPUTE_RANGE, remedy, wrong, "a delay of at most one day", stated)
+    RankFindings(rank, log).add(Check.COMPUTE_RANGE, remedy, wrong, "a delay of at most one day", node_work)
     if not len(wrong) and sum(delay_ns.tolist()) > MAX_RANK_DELAY_NS:
         remedy = "correct the durations, or make scale.time smaller"
         example = node_example(rank, 0, "delays that add up to less than 146 years", "more")
@@ -140,8 +140,8 @@ def report_moves(
             first = first or (rank, int(untimed[0]))
         if first is not None:
             expected = "duration_micros, or a size and a rate to derive it"
-            found = f"neither; such {word} nodes state {moved_bytes} bytes in total"
-            example = node_example(*first, expected, found)
+            actual = f"neither; such {word} nodes state {moved_bytes} bytes in total"
+            example = node_example(*first, expected, actual)
             remedy = f"replayed with zero duration and without traffic; {_MOVE_REMEDIES[word]}"
             severity = Severity.WARNING if moved_bytes or word == "data" else Severity.INFO
             log.add(Check.MOVES_WITHOUT_DURATION, remedy, example, count=count, severity=severity)

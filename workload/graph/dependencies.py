@@ -300,8 +300,8 @@ def report_graph(rank: RankTrace, graph: RankGraph, policy: DependencyPolicy, lo
         lambda _: _cycle_words(rank, repair.cycle, repair.never_ready),
     )
     if graph.cycle:
-        found = _cycle_words(rank, graph.cycle, graph.never_ready)
-        example = node_example(rank, graph.cycle[0], expected, found)
+        actual = _cycle_words(rank, graph.cycle, graph.never_ready)
+        example = node_example(rank, graph.cycle[0], expected, actual)
         log.add(
             Check.DEPENDENCY_CYCLE, "break the cycle in the exporter: data_deps are never dropped", example
         )

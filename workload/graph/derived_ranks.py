@@ -31,13 +31,13 @@ def stood_for(trace: Trace, settings: WorkloadSettings, log: FindingLog) -> Trac
     recorded_rank_of = recorded_ranks(settings.stand_ins)
     by_number = {rank.rank: rank for rank in trace.ranks}
     if by_number.keys() != set(recorded_rank_of):
-        expected = f"the traces of ranks {_listed(sorted(set(recorded_rank_of)))}"
-        found = f"the traces of ranks {_listed(sorted(by_number))}"
+        expected = f"the traces of ranks {_join_ranks(sorted(set(recorded_rank_of)))}"
+        actual = f"the traces of ranks {_join_ranks(sorted(by_number))}"
         remedy = "give the traces of exactly the recorded ranks in workload.stand_ins"
         log.add(
             Check.RANKS_REPLICATED,
             remedy,
-            job_example(trace.source, expected, found),
+            job_example(trace.source, expected, actual),
             severity=Severity.ERROR,
         )
         return trace
@@ -45,11 +45,11 @@ def stood_for(trace: Trace, settings: WorkloadSettings, log: FindingLog) -> Trac
         ", ..." if len(settings.stand_ins) > 8 else ""
     )
     remedy = f"other ranks replay these traces (workload.stand_ins): {settings_words}"
-    found = f"{len(by_number)} recorded rank{'s' if len(by_number) > 1 else ''}"
+    actual = f"{len(by_number)} recorded rank{'s' if len(by_number) > 1 else ''}"
     log.add(
         Check.RANKS_REPLICATED,
         remedy,
-        job_example(trace.source, f"the traces of all {len(recorded_rank_of)} ranks", found),
+        job_example(trace.source, f"the traces of all {len(recorded_rank_of)} ranks", actual),
     )
     names = _FileNames(trace.groups or {})
     contradictions: dict[str, None] = {}
@@ -57,13 +57,13 @@ def stood_for(trace: Trace, settings: WorkloadSettings, log: FindingLog) -> Trac
         _copy(by_number[number], rank, len(recorded_rank_of), names, contradictions)
         for rank, number in enumerate(recorded_rank_of)
     )
-    for found in contradictions:
+    for actual in contradictions:
         expected = "groups that tile the job, each shaped like the recorded one"
         remedy = "correct workload.stand_ins or the group file, or record a rank of each group"
         log.add(
             Check.RANKS_REPLICATED,
             remedy,
-            job_example(trace.source, expected, found),
+            job_example(trace.source, expected, actual),
             severity=Severity.ERROR,
         )
     return replace(trace, ranks=ranks)
@@ -81,31 +81,33 @@ class _FileNames:
 
 
 def _copy(
-    one: RankTrace, rank: int, world: int, names: _FileNames, contradictions: dict[str, None]
+    recorded: RankTrace, rank: int, world: int, names: _FileNames, contradictions: dict[str, None]
 ) -> RankTrace:
-    if rank == one.rank:
-        return replace(one, recv_splits=None, groups=_own_groups(one, rank, world, contradictions))
+    if rank == recorded.rank:
+        return replace(recorded, recv_splits=None, groups=_own_groups(recorded, rank, world, contradictions))
     return replace(
-        one,
+        recorded,
         rank=rank,
         recv_splits=None,
-        groups=_own_groups(one, rank, world, contradictions),
-        pg_names=tuple(_file_name(key, one, rank, world, names, contradictions) for key in one.pg_names),
-        comm=_with_shifted_peers(one, rank - one.rank),
+        groups=_own_groups(recorded, rank, world, contradictions),
+        pg_names=tuple(
+            _file_name(key, recorded, rank, world, names, contradictions) for key in recorded.pg_names
+        ),
+        comm=_with_shifted_peers(recorded, rank - recorded.rank),
     )
 
 
 def _own_groups(
-    one: RankTrace, rank: int, world: int, contradictions: dict[str, None]
+    recorded: RankTrace, rank: int, world: int, contradictions: dict[str, None]
 ) -> dict[str, Members] | None:
-    if one.groups is None:
+    if recorded.groups is None:
         return None
     groups = {}
-    for key, members in one.groups.items():
+    for key, members in recorded.groups.items():
         if key in WORLD_KEYS:
             groups[key] = tuple(range(world))
             continue
-        own_members = group_of(members, one.rank, rank, world)
+        own_members = group_of(members, recorded.rank, rank, world)
         if own_members is None:
             contradictions[_no_tiling(key, members, world)] = None
         groups[key] = members if own_members is None else own_members
@@ -113,13 +115,13 @@ def _own_groups(
 
 
 def _file_name(
-    key: str, one: RankTrace, rank: int, world: int, names: _FileNames, contradictions: dict[str, None]
+    key: str, recorded: RankTrace, rank: int, world: int, names: _FileNames, contradictions: dict[str, None]
 ) -> str:
     """Return the key in the group file of the group of `rank` that corresponds to group `key` of the recorded rank."""
     members = names.groups.get(key)
-    if members is None or one.rank not in members:
+    if members is None or recorded.rank not in members:
         return key
-    own_members = group_of(members, one.rank, rank, world)
+    own_members = group_of(members, recorded.rank, rank, world)
     if own_members is None:
         contradictions[_no_tiling(key, members, world)] = None
         return key
@@ -127,7 +129,7 @@ def _file_name(
     if len(keys) != len(recorded_keys):
         contradictions[
             f"the group file has {len(keys)} groups of ranks "
-            f"{_listed(own_members)}, but {len(recorded_keys)} with the members of "
+            f"{_join_ranks(own_members)}, but {len(recorded_keys)} with the members of "
             f'"{shown(key)}"'
         ] = None
         return key
@@ -148,20 +150,20 @@ def group_of(members: Members, recorded: int, rank: int, world: int) -> Members 
     return tuple(range(first, first + block, step))
 
 
-def _with_shifted_peers(one: RankTrace, by: int) -> CommColumns:
-    is_p2p = (one.kind == NodeKind.COMM_SEND) | (one.kind == NodeKind.COMM_RECV)
+def _with_shifted_peers(recorded: RankTrace, by: int) -> CommColumns:
+    is_p2p = (recorded.kind == NodeKind.COMM_SEND) | (recorded.kind == NodeKind.COMM_RECV)
     if not is_p2p.any():
-        return one.comm
+        return recorded.comm
 
     def shift(column: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.where(is_p2p & (column != ABSENT), column + by, column)
 
-    return replace(one.comm, src=shift(one.comm.src), dst=shift(one.comm.dst))
+    return replace(recorded.comm, src=shift(recorded.comm.src), dst=shift(recorded.comm.dst))
 
 
 def _no_tiling(key: str, members: Members, world: int) -> str:
-    return f'group "{shown(key)}" of ranks {_listed(members)}, which does not tile {world} ranks'
+    return f'group "{shown(key)}" of ranks {_join_ranks(members)}, which does not tile {world} ranks'
 
 
-def _listed(ranks: Members | list[int]) -> str:
+def _join_ranks(ranks: Members | list[int]) -> str:
     return ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")

@@ -77,7 +77,7 @@ def obey_dimensions(trace: Trace, topology: tuple[int, ...], log: FindingLog) ->
         if not fits or not topology or not unresolved.any():
             ranks.append(rank)
             continue
-        ranks.append(_named(rank, unresolved, topology, explained, cache))
+        ranks.append(_with_names(rank, unresolved, topology, explained, cache))
         _tell(rank, unresolved, topology, log)
     return replace(trace, ranks=tuple(ranks))
 
@@ -120,7 +120,7 @@ def _has_all_flags(
     return np.asarray(~short, np.bool_)
 
 
-def _named(
+def _with_names(
     rank: RankTrace,
     some: NDArray[np.bool_],
     topology: tuple[int, ...],

@@ -153,6 +153,6 @@ def report_deadlock(graph: JobGraph, order: NDArray[np.int64], index: OpIndex, l
     steps_text = "; ".join(steps[:8]) + (f"; and {len(steps) - 8} more steps" if len(steps) > 8 else "")
     blocked = int(stuck[:count].sum())
     remedy = "the ranks issue these operations in different orders: correct the exporter, or use a policy with fewer dependencies"
-    found = f"{blocked} operations that never finish: {steps_text}"
-    example = job_example(index.trace.source, "an order in which all operations can finish", found)
+    actual = f"{blocked} operations that never finish: {steps_text}"
+    example = job_example(index.trace.source, "an order in which all operations can finish", actual)
     log.add(Check.DEADLOCK, remedy, example)

@@ -13,7 +13,7 @@ import numpy as np
 
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.graph.dependencies import RankGraph
-from etloop.workload.graph.recorded import RecordedTimes, paced
+from etloop.workload.graph.recorded import RecordedTimes, insert_gaps
 from etloop.workload.trace.contraction import Dag, contract
 from etloop.workload.trace.shared_columns import offsets_of
 from etloop.workload.trace.streams import neighbours
@@ -101,7 +101,7 @@ def lower_rank(
         begin_only[np.searchsorted(keys, edges[graph.begin_only])] = True
         # A communicator-order edge waits for the end, even if the recording shows the same two nodes overlapping.
         begin_only[np.searchsorted(keys, later * span + earlier)] = False
-        with_gaps = paced(full, begin_only, pace.start_ns[graph.order], pace.op_ns[graph.order])
+        with_gaps = insert_gaps(full, begin_only, pace.start_ns[graph.order], pace.op_ns[graph.order])
         full, source = with_gaps.dag, with_gaps.source
         op_at = np.where(with_gaps.is_gap, -1, op_at[source])
     contracted = contract(full)

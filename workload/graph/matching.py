@@ -138,24 +138,27 @@ def _uneven(sides: Sequence[_Side], longest: int, *, takes_uneven: bool) -> NDAr
 
 
 def _compare(
-    communicator: Communicator, one: _Side, other: _Side, uneven: NDArray[np.bool_], log: FindingLog
+    communicator: Communicator, first: _Side, other: _Side, uneven: NDArray[np.bool_], log: FindingLog
 ) -> None:
-    if len(one.at) != len(other.at):
-        _report_count(communicator, one, other, log)
-    shared = min(len(one.at), len(other.at))
-    one_positions, other_positions = one.at[:shared], other.at[:shared]
-    sound = one.ops.sound[one_positions] & other.ops.sound[other_positions]
+    if len(first.at) != len(other.at):
+        _report_count(communicator, first, other, log)
+    shared = min(len(first.at), len(other.at))
+    first_positions, other_positions = first.at[:shared], other.at[:shared]
+    sound = first.ops.sound[first_positions] & other.ops.sound[other_positions]
     differs = sound & (
-        (one.ops.collective[one_positions] != other.ops.collective[other_positions])
-        | ((one.ops.size_bytes[one_positions] != other.ops.size_bytes[other_positions]) & ~uneven[:shared])
+        (first.ops.collective[first_positions] != other.ops.collective[other_positions])
+        | (
+            (first.ops.size_bytes[first_positions] != other.ops.size_bytes[other_positions])
+            & ~uneven[:shared]
+        )
     )
     differing = np.flatnonzero(differs)
     if len(differing):
         k = int(differing[0])
         name = shown(communicator.name)
-        expected = f'operation {k} of communicator "{name}" alike on all members: {one.call(k)}'
+        expected = f'operation {k} of communicator "{name}" alike on all members: {first.call(k)}'
         remedy = "the members must issue the same operations in the same order: correct the exporter, or the group file"
-        kinds = one.ops.collective[one_positions][differing]
+        kinds = first.ops.collective[first_positions][differing]
         if (
             np.isin(kinds, MAY_DIFFER).all()
             and (kinds == other.ops.collective[other_positions][differing]).all()
@@ -169,16 +172,16 @@ def _compare(
         log.add(Check.COLLECTIVE_DIFFERS, remedy, example, count=len(differing))
 
 
-def _report_count(communicator: Communicator, one: _Side, other: _Side, log: FindingLog) -> None:
-    longer, shorter = (one, other) if len(one.at) > len(other.at) else (other, one)
+def _report_count(communicator: Communicator, first: _Side, other: _Side, log: FindingLog) -> None:
+    longer, shorter = (first, other) if len(first.at) > len(other.at) else (other, first)
     k = len(shorter.at)
     expected = f'operation {k} of communicator "{shown(communicator.name)}" on rank {shorter.rank.rank} too'
-    found = f"{len(longer.at)} operations on rank {longer.rank.rank} and {k} on rank {shorter.rank.rank}"
+    actual = f"{len(longer.at)} operations on rank {longer.rank.rank} and {k} on rank {shorter.rank.rank}"
     remedy = (
         "every member must take part in every operation: if the recordings end at different steps, record the same steps on "
         "all ranks (torch.profiler.schedule); if a program wrote the trace, add the missing nodes, or correct the group file"
     )
-    log.add(Check.COLLECTIVE_COUNT, remedy, node_example(longer.rank, longer.node(k), expected, found))
+    log.add(Check.COLLECTIVE_COUNT, remedy, node_example(longer.rank, longer.node(k), expected, actual))
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,12 +147,12 @@ class _Mistakes:
         check: Check,
         wrong: NDArray[np.bool_],
         expected: str,
-        found: str | Callable[[int], str],
+        actual: str | Callable[[int], str],
         remedy: str,
     ) -> None:
-        """Report the operations marked `wrong` (mask [m]); `found` may depend on the index of the node."""
+        """Report the operations marked `wrong` (mask [m]); `actual` may depend on the index of the node."""
         nodes = self.node[wrong]
-        RankFindings(self.rank, self.log).add(check, remedy, nodes, expected, found, examples=EXAMPLES_KEPT)
+        RankFindings(self.rank, self.log).add(check, remedy, nodes, expected, actual, examples=EXAMPLES_KEPT)
         self.sound[wrong] = False
 
 
@@ -285,13 +285,13 @@ def _ends(mistakes: _Mistakes, rank_count: int) -> tuple[NDArray[np.int64], NDAr
         return f"{_value_words(rank.comm.src, index)} -> {_value_words(rank.comm.dst, index)}"
 
     remedy = "write the global rank of the peer"
-    for check, wrong, expected, found in (
+    for check, wrong, expected, actual in (
         (Check.PEER_ABSENT, absent, "comm_dst on a SEND, comm_src on a RECV", "none"),
         (Check.PEER_OUT_OF_RANGE, outside, f"a peer among ranks 0 to {rank_count - 1}", route),
         (Check.WRONG_END, wrong_own_end, f"rank {rank.rank} as its own peer", route),
         (Check.PEER_SELF, to_itself, "another rank", lambda index: f"a message to itself ({route(index)})"),
     ):
-        mistakes.note(check, wrong, expected, found, remedy)
+        mistakes.note(check, wrong, expected, actual, remedy)
     src[~is_p2p] = -1
     dst[~is_p2p] = -1
     return src, dst

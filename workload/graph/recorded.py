@@ -182,7 +182,7 @@ class Paced:
     is_gap: NDArray[np.bool_]
 
 
-def paced(
+def insert_gaps(
     dag: Dag, begin_only: NDArray[np.bool_], start_ns: NDArray[np.int64], op_ns: NDArray[np.int64]
 ) -> Paced:
     """Insert the recorded gap between the end of a node's dependencies and its start in front of the node, as a delay.

@@ -55,14 +55,14 @@ def obey_roots(
         rooted = np.isin(rank_ops.collective, ROOTED) & (column >= 0) & (item >= 0)
         root_unknown = rooted & (least_root[item] != most_root[item])
         remedy = "position 0 of the communicator is used"
-        for mask, found in (
+        for mask, actual in (
             (root_unknown & (most_root[item] < 0), "none: the schema has no attribute for it"),
             (
                 root_unknown & (most_root[item] >= 0),
                 "different roots on different members; PyTorch 1 recorded each member's own rank",
             ),
         ):
-            RankFindings(rank, log).add(Check.ROOT_UNKNOWN, remedy, rank_ops.node[mask], "a root", found)
+            RankFindings(rank, log).add(Check.ROOT_UNKNOWN, remedy, rank_ops.node[mask], "a root", actual)
         outside = np.flatnonzero(rooted & ~root_unknown & ((root[item] < 0) | (root[item] >= sizes[column])))
         if len(outside):
             examples = (

@@ -283,7 +283,7 @@ def report_uneven(
     position = int(np.argmax(matching.item[rank] == item))
     matrix = splits.matrices[int(splits.of_item[item])]
     between = matrix[~np.eye(len(matrix), dtype=np.bool_)]
-    found = (
+    actual = (
         f"between {int(between.min())} and {int(between.max())} bytes from one member to another, "
         f"{int((between == 0).sum())} of {between.size} pairs with 0 bytes"
     )
@@ -295,7 +295,7 @@ def report_uneven(
         trace.ranks[rank],
         int(ops[rank].node[position]),
         "an all-to-all" if kind is CollectiveKind.ALL_TO_ALL else f"{kind.name} with equal parts",
-        found,
+        actual,
     )
     log.add(Check.UNEVEN, remedy, example, count=count)
 

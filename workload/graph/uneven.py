@@ -91,6 +91,6 @@ def report_assumed(
         "member's "
         "bytes to every other member; a reduce-scatter gives each member the bytes that it states"
     )
-    found = f"{kind.name} whose members contribute different sizes"
-    example = node_example(trace.ranks[rank], int(ops[rank].node[position]), "split sizes", found)
+    actual = f"{kind.name} whose members contribute different sizes"
+    example = node_example(trace.ranks[rank], int(ops[rank].node[position]), "split sizes", actual)
     log.add(Check.UNEVEN_ASSUMED, remedy, example, count=int(assumed.sum()))
