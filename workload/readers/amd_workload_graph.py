@@ -16,9 +16,9 @@ from etloop.workload.readers.json_stream import (
     as_list,
     as_object,
     as_text,
-    kept,
+    check_node_count,
     members,
-    spelled,
+    spell,
 )
 from etloop.workload.readers.node_rows import MAX_NODE_ID, NodeRow, dimension_flags
 from etloop.workload.trace.settings import MOST_DIMENSIONS
@@ -42,7 +42,7 @@ def read_workload_graph(pieces: Iterable[bytes]) -> list[NodeRow]:
         if item.index < 0:
             as_list(item.value, item.place)
         else:
-            kept(item.index + 1, item.place)
+            check_node_count(item.index + 1, item.place)
             rows.append(_row(as_object(item.value, item.place), item.place, item.offset))
     if not has_graph:
         raise JsonFault(GRAPH_KEY, "is missing")
@@ -95,7 +95,7 @@ def as_dimensions(value: object, place: str) -> int:
         raise JsonFault(place, f"has {len(flags)} dimensions, the limit is {MOST_DIMENSIONS}")
     for index, flag in enumerate(flags):
         if not isinstance(flag, bool):
-            raise JsonFault(f"{place}[{index}]", f"expected true or false, found {spelled(flag)}")
+            raise JsonFault(f"{place}[{index}]", f"expected true or false, found {spell(flag)}")
     return dimension_flags(flags)
 
 

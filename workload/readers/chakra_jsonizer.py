@@ -20,9 +20,9 @@ from etloop.workload.readers.json_stream import (
     as_list,
     as_object,
     as_text,
+    check_node_count,
     documents,
-    kept,
-    spelled,
+    spell,
 )
 from etloop.workload.readers.node_rows import MAX_NODE_ID, NodeRow
 from etloop.workload.trace.trace import ABSENT, NodeKind
@@ -48,7 +48,7 @@ def read_jsonizer(pieces: Iterable[bytes]) -> tuple[list[NodeRow], str]:
         if item.index == 0 and not value.keys() - _METADATA_KEYS:
             schema = _schema(value, item.place)
         else:
-            kept(item.index, item.place)
+            check_node_count(item.index, item.place)
             rows.append(_row(value, f"node {item.index}", item.offset))
     return rows, schema
 
@@ -128,7 +128,7 @@ def _kind(value: object, place: str) -> NodeKind:
         name = value.removesuffix("_NODE")
         if name in NodeKind.__members__:
             return NodeKind[name]
-        raise JsonFault(place, f"expected a node type of the schema, found {spelled(value)}")
+        raise JsonFault(place, f"expected a node type of the schema, found {spell(value)}")
     return NodeKind(as_int(value, place, 0, max(NodeKind)))
 
 

@@ -30,8 +30,8 @@ class CompressionFault(Exception):
     `remedy`: advice if another copy of the file would not help, else "".
     """
 
-    def __init__(self, what: str, remedy: str = "") -> None:
-        super().__init__(what)
+    def __init__(self, problem: str, remedy: str = "") -> None:
+        super().__init__(problem)
         self.remedy = remedy
 
 

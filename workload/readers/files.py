@@ -95,7 +95,7 @@ def read_trace(
         return trace if groups is None else replace(trace, groups=_checked_groups(groups, len(trace.ranks)))
     left_out: tuple[LeftOut, ...] = ()
     try:
-        store, wanted, names, parts = _opened(source, gaps=world is not None)
+        store, wanted, names, parts = _open_source(source, gaps=world is not None)
         if progress is not None:
             store = _Watched(store, progress)
             parts = tuple(replace(part, store=_Watched(part.store, progress)) for part in parts)
@@ -238,11 +238,11 @@ def files_of_trace(
     return (TraceFiles(store.path, tuple(file_names), wanted),)
 
 
-def _opened(source: Path, *, gaps: bool = False) -> tuple[Store, str, frozenset[str], tuple[Part, ...]]:
+def _open_source(source: Path, *, gaps: bool = False) -> tuple[Store, str, frozenset[str], tuple[Part, ...]]:
     """Return the store of `source`, the wanted part inside it, its names, and the JSON files of the job (empty if it is
     not JSON). Raises `TraceError`."""
     if pair := two_sources(source):
-        parts = tuple(part for path in pair for part in _opened(path, gaps=gaps)[3])
+        parts = tuple(part for path in pair for part in _open_source(path, gaps=gaps)[3])
         if len(parts) != 2:
             problem = "expected two sources: a host trace and a Kineto trace, both JSON"
             raise TraceError(
@@ -252,7 +252,7 @@ def _opened(source: Path, *, gaps: bool = False) -> tuple[Store, str, frozenset[
     store, wanted = open_store(source)
     names = store.names()
     if archives := archives_of_a_pair(store, wanted, names):
-        return _opened(Path(f"{archives[0]}{PAIR_MARK}{archives[1]}"), gaps=gaps)
+        return _open_source(Path(f"{archives[0]}{PAIR_MARK}{archives[1]}"), gaps=gaps)
     return store, wanted, names, json_parts(source, store, wanted, names, gaps=gaps)
 
 

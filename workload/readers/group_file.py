@@ -60,8 +60,8 @@ def parse_groups(where: str, text: bytes, rank_count: int) -> GroupFile:
     return GroupFile({key: tuple(members) for key, members in content.items()}, True, ())
 
 
-def _not_a_group_file(where: str, what: str) -> GroupFile:
-    return GroupFile(None, False, (Problem(where, what, _REMEDY),))
+def _not_a_group_file(where: str, problem: str) -> GroupFile:
+    return GroupFile(None, False, (Problem(where, problem, _REMEDY),))
 
 
 def _member_problems(where: str, members: list[object], rank_count: int) -> list[Problem]:

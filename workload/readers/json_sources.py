@@ -54,7 +54,7 @@ Document = HostTrace | KinetoTrace | RankRead
 
 
 def form_of(head: bytes) -> JsonForm | None:
-    """Return the form of a document that begins with `head`; None if it is no supported form."""
+    """Return the form of a document that begins with `head`; None if the form is not supported."""
     for key, value in _top_level_items(head):
         if key in _KINETO_KEYS:
             return JsonForm.KINETO

@@ -36,10 +36,10 @@ INT64_MAX: Final = (1 << 63) - 1
 class JsonFault(Exception):
     """The text is not JSON, is over a limit, or has a value of a wrong type or range. The caller knows the file."""
 
-    def __init__(self, place: str, what: str) -> None:
-        super().__init__(f"{place}: {what}" if place else what)
+    def __init__(self, place: str, problem: str) -> None:
+        super().__init__(f"{place}: {problem}" if place else problem)
         self.place = place
-        self.what = what
+        self.what = problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,13 +137,13 @@ class _Text:
         self._text = self._text[:position] + text + self._text[match.end() :]
         return True
 
-    def glanced(self, glance: Glance, index: int) -> tuple[int, bool]:
+    def consume(self, glance: Glance, index: int) -> tuple[int, bool]:
         """Let `glance` consume complete elements, from the `index`-th on; return the next index and whether the array
         has ended."""
         if not self._text.isascii():
             return index, False
         self._at, index, has_ended = glance.scan(self._text, self._at, index)
-        glance.passed(self._text, self._passed)
+        glance.process(self._text, self._passed)
         return index, has_ended
 
     def _fill(self, more: int) -> bool:
@@ -171,7 +171,7 @@ class Glance(Protocol):
         """Consume elements from `at` on, each with the comma after it. `text` is ASCII. Return the position of the
         first unconsumed character, the index of its element, and whether the array has ended."""
 
-    def passed(self, text: str, offset: int) -> None:
+    def process(self, text: str, offset: int) -> None:
         """Process the elements consumed from `text`, which is dropped afterwards. `offset` characters of the document
         precede it."""
 
@@ -226,7 +226,7 @@ def _elements(text: _Text, key: str, first: int, glance: Glance | None) -> Itera
         if first + index >= MAX_ELEMENTS:
             raise JsonFault(key, f"has more than {MAX_ELEMENTS} elements")
         if glance is not None:
-            index, has_ended = text.glanced(glance, index)
+            index, has_ended = text.consume(glance, index)
             if has_ended:
                 return
         offset = text.offset
@@ -248,7 +248,7 @@ def documents(pieces: Iterable[bytes]) -> Iterator[JsonItem]:
         index += 1
 
 
-def kept(count: int, place: str) -> None:
+def check_node_count(count: int, place: str) -> None:
     """Raise `JsonFault` if `count` nodes are more than a rank may have."""
     if count > MAX_KEPT:
         raise JsonFault(place, f"is over the limit of {MAX_KEPT} nodes of one rank")
@@ -257,21 +257,21 @@ def kept(count: int, place: str) -> None:
 def as_object(value: object, place: str) -> dict[str, Any]:
     """Return `value`. Raises `JsonFault` if it is not a JSON object."""
     if not isinstance(value, dict):
-        raise JsonFault(place, f"expected an object, found {spelled(value)}")
+        raise JsonFault(place, f"expected an object, found {spell(value)}")
     return value
 
 
 def as_list(value: object, place: str) -> list[Any]:
     """Return `value`. Raises `JsonFault` if it is not a JSON array."""
     if not isinstance(value, list):
-        raise JsonFault(place, f"expected a list, found {spelled(value)}")
+        raise JsonFault(place, f"expected a list, found {spell(value)}")
     return value
 
 
 def as_text(value: object, place: str) -> str:
     """Return `value`. Raises `JsonFault` if it is not a JSON string."""
     if not isinstance(value, str):
-        raise JsonFault(place, f"expected a string, found {spelled(value)}")
+        raise JsonFault(place, f"expected a string, found {spell(value)}")
     return value
 
 
@@ -282,20 +282,20 @@ def as_int(value: object, place: str, low: int = -INT64_MAX, high: int = INT64_M
         digits = number.removeprefix("-")
         number = int(number) if digits.isdigit() else value
     if isinstance(number, bool) or not isinstance(number, int):
-        raise JsonFault(place, f"expected an integer, found {spelled(value)}")
+        raise JsonFault(place, f"expected an integer, found {spell(value)}")
     if not low <= number <= high:
-        raise JsonFault(place, f"expected an integer of {low} to {high}, found {spelled(value)}")
+        raise JsonFault(place, f"expected an integer of {low} to {high}, found {spell(value)}")
     return number
 
 
 def as_ns(value: object, place: str) -> int:
     """Return a time in microseconds, whole or fractional, in nanoseconds. Raises `JsonFault`."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < INT64_MAX // 1000:
-        raise JsonFault(place, f"expected a time in microseconds, found {spelled(value)}")
+        raise JsonFault(place, f"expected a time in microseconds, found {spell(value)}")
     return value * 1000 if isinstance(value, int) else round(value * 1000)
 
 
-def spelled(value: object) -> str:
+def spell(value: object) -> str:
     """Return a value for a message: printable, at most 40 characters."""
     text = ascii(value if not isinstance(value, list | dict) else type(value).__name__)
     return text if len(text) <= 40 else f"{text[:40]}..."

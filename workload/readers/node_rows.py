@@ -84,20 +84,20 @@ def rank_trace(
             src=_column([row.comm_src for row in rows]),
             dst=_column([row.comm_dst for row in rows]),
             tag=_column([row.comm_tag for row in rows]),
-            dims=_known(_column([row.involved_dims for row in rows])),
-            root=_known(_column([row.root for row in rows])),
+            dims=_unless_absent(_column([row.involved_dims for row in rows])),
+            root=_unless_absent(_column([row.root for row in rows])),
         ),
         is_cpu_op=_column([row.is_cpu_op for row in rows]),
         num_ops=_column([row.num_ops for row in rows]),
         tensor_size=_column([row.tensor_size for row in rows]),
         pg_name=_column([-1 if row.pg_name is None else pg_index[row.pg_name] for row in rows], np.int32),
         pg_names=pg_names,
-        stream=_known(stream),
-        start_ns=_known(start_ns),
-        duration_ns=_known(duration_ns),
+        stream=_unless_absent(stream),
+        start_ns=_unless_absent(start_ns),
+        duration_ns=_unless_absent(duration_ns),
         send_splits=sends if len(sends.values) else None,
         recv_splits=receives if len(receives.values) else None,
-        moved_bytes=_known(_column([row.moved_bytes for row in rows])),
+        moved_bytes=_unless_absent(_column([row.moved_bytes for row in rows])),
         groups=groups or None,
     )
 
@@ -117,7 +117,7 @@ def _column(values: list[int], dtype: Any = np.int64) -> Any:
     return _read_only(np.array(values, dtype=dtype))
 
 
-def _known(column: Any) -> Any:
+def _unless_absent(column: Any) -> Any:
     return column if bool((column != ABSENT).any()) else None
 
 

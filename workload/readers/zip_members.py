@@ -201,7 +201,7 @@ def _content(file: BinaryIO, entry: _Entry) -> Iterator[bytes]:
     begin = entry.offset + _LOCAL.size + local[9] + local[10]
     checksum = plain_bytes = 0
     packed_pieces = _read_packed(file, begin, entry.packed_bytes)
-    for plain in packed_pieces if entry.method == _STORED else _inflated(packed_pieces, begin):
+    for plain in packed_pieces if entry.method == _STORED else _inflate(packed_pieces, begin):
         plain_bytes += len(plain)
         if plain_bytes > entry.plain_bytes:
             break
@@ -221,7 +221,7 @@ def _read_packed(file: BinaryIO, begin: int, size_bytes: int) -> Iterator[bytes]
         yield piece
 
 
-def _inflated(packed: Iterator[bytes], begin: int) -> Iterator[bytes]:
+def _inflate(packed: Iterator[bytes], begin: int) -> Iterator[bytes]:
     decoder = zlib.decompressobj(-zlib.MAX_WBITS)
     try:
         for piece in packed:

@@ -16,7 +16,7 @@ from enum import Enum
 from typing import Any, Final
 
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.workload.readers.json_stream import JsonFault, as_int, as_list, spelled
+from etloop.workload.readers.json_stream import JsonFault, as_int, as_list, spell
 from etloop.workload.readers.pytorch.execution_trace import C10D, PARAM_COMMS, HostNode, Tensor, tensors
 from etloop.workload.readers.pytorch.kernel_table import TableEntry
 from etloop.workload.trace.trace import ABSENT, CollectiveKind, NodeKind
@@ -133,11 +133,11 @@ def comm_op(node: HostNode) -> CommOp | None:
     if node.name.startswith(C10D):
         return _c10d(node, node.comm.inputs)
     if node.comm.listed is not None and node.comm.listed.collective is not None:
-        return _listed(node, node.comm.listed, node.comm.inputs)
+        return _table_operation(node, node.comm.listed, node.comm.inputs)
     return None
 
 
-def _listed(node: HostNode, entry: TableEntry, values: list[Any]) -> CommOp | None:
+def _table_operation(node: HostNode, entry: TableEntry, values: list[Any]) -> CommOp | None:
     """Return an operation named in a table: its input tensor, and as its group the last name among the arguments.
     Raises `JsonFault`."""
     tensors_by_argument = [list(tensors([value])) for value in values]
@@ -178,7 +178,7 @@ def _param_comms(node: HostNode, values: list[Any]) -> CommOp:
         (i for i, value in enumerate(values) if isinstance(value, str) and meaning_of(value)), -1
     )
     if label_index < 3:
-        shown_name = spelled(node.comm.collective_name or values)
+        shown_name = spell(node.comm.collective_name or values)
         raise JsonFault(node.place, f"{PARAM_COMMS} of an unknown operation: {shown_name}")
     label = values[label_index]
     meaning = meaning_of(label)
@@ -286,25 +286,25 @@ def _c10d(node: HostNode, values: list[Any]) -> CommOp | None:
 
 
 def total_bytes(some: Sequence[Tensor], place: str) -> int:
-    """Return the total bytes of tensors. Raises `JsonFault` if it is no valid size."""
+    """Return the total bytes of tensors. Raises `JsonFault` if it is not a valid size."""
     return as_int(sum(tensor.size_bytes for tensor in some), f"{place}.inputs", 0)
 
 
 def _splits(
     row: Sequence[object],
     size_bytes: int,
-    given: list[Tensor],
+    tensor_list: list[Tensor],
     meaning: Meaning,
     place: str,
     part_of: CollectiveKind = CollectiveKind.REDUCE_SCATTER,
 ) -> tuple[int, ...]:
     if meaning.collective is not CollectiveKind.ALL_TO_ALL:
-        return _parts(given, meaning, part_of)
+        return _parts(tensor_list, meaning, part_of)
     counts = (
         [as_int(count, f"{place}.splits", 0) for count in as_list(row[0], f"{place}.splits")] if row else []
     )
-    if not counts and len(given) > 1:
-        return tuple(tensor.size_bytes for tensor in given)
+    if not counts and len(tensor_list) > 1:
+        return tuple(tensor.size_bytes for tensor in tensor_list)
     return split_bytes(counts, size_bytes, place)
 
 

@@ -224,24 +224,28 @@ def _is_of_collective_call(kineto: KinetoTrace, launcher: Launcher | None) -> bo
     return launcher is not None and launcher.name == "record_param_comms" and not kineto.kernels
 
 
-def _group_of(one: _Candidate, book: GroupBook, table: KernelTable) -> str | None:
+def _group_of(candidate: _Candidate, book: GroupBook, table: KernelTable) -> str | None:
     """Return the group's key: from the table, else from the call's own arguments, else the only group; None if
     undetermined."""
-    table_group = one.entry.group or (_operation(one, table) or one.entry).group
-    if table_group is None and one.launcher is not None and "Process Group Name" in one.launcher.arguments:
-        return _group(replace(one.event, arguments=one.launcher.arguments), book)
+    table_group = candidate.entry.group or (_operation(candidate, table) or candidate.entry).group
+    if (
+        table_group is None
+        and candidate.launcher is not None
+        and "Process Group Name" in candidate.launcher.arguments
+    ):
+        return _group(replace(candidate.event, arguments=candidate.launcher.arguments), book)
     return _only_group(book) if table_group is None else table_group
 
 
-def _operation(one: _Candidate, table: KernelTable) -> TableEntry | None:
-    return table.operation(one.launcher.name) if one.launcher else None
+def _operation(candidate: _Candidate, table: KernelTable) -> TableEntry | None:
+    return table.operation(candidate.launcher.name) if candidate.launcher else None
 
 
-def _size_bytes(one: _Candidate, table: KernelTable) -> int | None:
+def _size_bytes(candidate: _Candidate, table: KernelTable) -> int | None:
     """Return the bytes that a rank puts in, None if no source gives them."""
-    launcher = one.launcher
-    if one.entry.size_bytes is not None or launcher is None:
-        return one.entry.size_bytes
+    launcher = candidate.launcher
+    if candidate.entry.size_bytes is not None or launcher is None:
+        return candidate.entry.size_bytes
     if "Collective name" in launcher.arguments:
         dtype = launcher.arguments.get("dtype")
         count, item_bytes = launcher.arguments.get("In msg nelems"), _item_bytes(dtype)
@@ -250,8 +254,8 @@ def _size_bytes(one: _Candidate, table: KernelTable) -> int | None:
             if type(count) is int and item_bytes and 0 <= count <= INT64_MAX // item_bytes
             else None
         )
-    entry = _operation(one, table)
-    if entry is None and not _names(launcher.name, one.entry.collective):
+    entry = _operation(candidate, table)
+    if entry is None and not _names(launcher.name, candidate.entry.collective):
         return None
     sizes = [_tensor_bytes(dims, kind) for dims, kind in zip(launcher.dims, launcher.types, strict=False)]
     if entry is not None and entry.argument is not None:

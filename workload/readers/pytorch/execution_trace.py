@@ -19,7 +19,7 @@ from etloop.workload.readers.json_stream import (
     as_ns,
     as_object,
     as_text,
-    kept,
+    check_node_count,
     members,
 )
 from etloop.workload.readers.node_rows import MAX_NODE_ID
@@ -125,7 +125,7 @@ def read_host_trace(pieces: Iterable[bytes], table: KernelTable | None = None) -
             if item.index < 0:
                 as_list(item.value, item.place)
             else:
-                kept(item.index + 1, item.place)
+                check_node_count(item.index + 1, item.place)
                 value = as_object(item.value, item.place)
                 host.nodes.append(_node(value, item.place, item.offset, host, table))
     if not has_nodes:

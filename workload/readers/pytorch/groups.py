@@ -77,7 +77,7 @@ class GroupBook:
         """Return the global rank of the other end of a send or receive. If the group is unknown, `op.peer` counts as a
         global rank.
 
-        Returns None for an operation without a peer, and `rank_count`, which is no rank, for a peer outside the
+        Returns None for an operation without a peer, and `rank_count`, which is not a rank, for a peer outside the
         group.
         """
         if op.peer is None:

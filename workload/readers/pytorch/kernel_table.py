@@ -146,20 +146,20 @@ def _entries(document: Section, key: str) -> tuple[Section, ...]:
 
 
 def _kernel(entry: Section) -> TableEntry:
-    name, collective, group = _named(entry)
+    name, collective, group = _read_name(entry)
     size_bytes = entry.optional("bytes", integer(0, INT64_MAX), None)
     entry.close()
     return TableEntry(name, collective, size_bytes, None, group)
 
 
 def _operation(entry: Section) -> TableEntry:
-    name, collective, group = _named(entry)
+    name, collective, group = _read_name(entry)
     argument = entry.optional("input", integer(0, 255), None)
     entry.close()
     return TableEntry(name, collective, None, argument, group)
 
 
-def _named(entry: Section) -> tuple[str, CollectiveKind | None, str | None]:
+def _read_name(entry: Section) -> tuple[str, CollectiveKind | None, str | None]:
     name = entry.required("name", _name, "?", "write the kernel's or the operation's name")
     known_names = ", ".join(_COLLECTIVES)
     collective = entry.required("collective", one_of(_COLLECTIVES), None, f"write one of {known_names}")

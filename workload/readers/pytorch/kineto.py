@@ -20,7 +20,15 @@ from typing import Any, Final
 
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload import _et
-from etloop.workload.readers.json_stream import JsonFault, as_int, as_list, as_ns, as_text, kept, members
+from etloop.workload.readers.json_stream import (
+    JsonFault,
+    as_int,
+    as_list,
+    as_ns,
+    as_text,
+    check_node_count,
+    members,
+)
 from etloop.workload.readers.node_rows import NodeRow
 from etloop.workload.readers.pytorch.comms import meaning_of
 from etloop.workload.readers.pytorch.kernel_table import KernelTable, shipped_table
@@ -134,7 +142,7 @@ def read_kineto(
     glance = _Events(trace, table)
     for item in members(pieces, frozenset({EVENTS_KEY}), bare=EVENTS_KEY, glance=glance if glances else None):
         if item.key == "distributedInfo" and isinstance(item.value, dict):
-            _distributed(item.value, trace)
+            _read_distributed(item.value, trace)
         elif item.key == EVENTS_KEY:
             has_events = True
             if item.index < 0:
@@ -162,7 +170,7 @@ class _Events:
         self.seen = self.seen or progress[1] > index
         return progress
 
-    def passed(self, text: str, offset: int) -> None:
+    def process(self, text: str, offset: int) -> None:
         """Process consumed elements as `Glance.passed` describes. Raises `JsonFault` over the limit of kept events."""
         trace = self._trace
         events, launches, counts = self._scanner.take()
@@ -217,7 +225,9 @@ def _needs_parse(table: KernelTable, name: str) -> bool:
 
 
 def _refuse_many(trace: KinetoTrace, place: str) -> None:
-    kept(len(trace.device) + len(trace.calls) + len(trace.launchers) + len(trace.launches) // 8, place)
+    check_node_count(
+        len(trace.device) + len(trace.calls) + len(trace.launchers) + len(trace.launches) // 8, place
+    )
 
 
 def _drop_unlaunched(trace: KinetoTrace) -> None:
@@ -242,7 +252,7 @@ def _may_predate_recording(event: DeviceEvent) -> bool:
     return is_bare and event.communicates and event.external is None and event.correlation is not None
 
 
-def _distributed(stated: dict[str, Any], trace: KinetoTrace) -> None:
+def _read_distributed(stated: dict[str, Any], trace: KinetoTrace) -> None:
     place = "distributedInfo"
     if "rank" in stated:
         trace.rank = as_int(stated["rank"], f"{place}.rank", 0, MAX_RANK)

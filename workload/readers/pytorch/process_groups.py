@@ -12,7 +12,7 @@ import json
 from typing import Any, Final
 
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.workload.readers.json_stream import JsonFault, as_int, as_list, as_object, spelled
+from etloop.workload.readers.json_stream import JsonFault, as_int, as_list, as_object, spell
 
 INIT_NAME: Final = "process_group:init"
 MAX_RECORD: Final = 4 << 20
@@ -73,7 +73,7 @@ def _record(entry: dict[str, Any], place: str) -> GroupRecord:
     )
     key = entry.get("pg_name", entry.get("pg_id"))
     if isinstance(key, bool) or not isinstance(key, str | int):
-        raise JsonFault(place, f"expected a pg_name, found {spelled(key)}")
+        raise JsonFault(place, f"expected a pg_name, found {spell(key)}")
     sizes = [entry[name] for name in ("group_size", "pg_size") if entry.get(name) is not None]
     size = as_int(sizes[0], f"{place}.group_size", 1, MAX_RANK + 1) if sizes else None
     return GroupRecord(str(key), parse_ranks(entry.get("ranks"), f"{place}.ranks"), size, aliases)
@@ -126,5 +126,5 @@ def _literal(text: str, place: str) -> Any:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         raise JsonFault(
-            place, f"is neither JSON nor a Python literal: {spelled(text)}; a longer one may be cut off"
+            place, f"is neither JSON nor a Python literal: {spell(text)}; a longer one may be cut off"
         ) from None

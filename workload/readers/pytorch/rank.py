@@ -275,7 +275,7 @@ def _group_remarks(ops: list[CommOp], book: GroupBook) -> list[Remark]:
 @dataclass(slots=True)
 class _Thread:
     last: int | None = None
-    """Its last call that is not a network operation."""
+    """Last call of the thread that is not a network operation."""
     waited: set[int] = field(default_factory=set)
     """Network operations that its calls wait for already."""
     seen: dict[int, int] = field(default_factory=dict)
@@ -356,11 +356,11 @@ def _is_network(op: CommOp | None) -> bool:
 
 
 def _not_yet_awaited(
-    found: list[int], own: int, thread: _Thread, thread_of: Mapping[int, int], is_op: bool
+    node_ids: list[int], own: int, thread: _Thread, thread_of: Mapping[int, int], is_op: bool
 ) -> list[int]:
-    """Return those of `found` that the thread does not wait for yet. The waits of an operation do not block its thread."""
+    """Return those of `node_ids` that the thread does not wait for yet. The waits of an operation do not block its thread."""
     pending = []
-    for node_id in found:
+    for node_id in node_ids:
         other_thread = thread_of.get(node_id)
         if node_id in thread.waited or (
             other_thread is not None and (other_thread == own or thread.seen.get(other_thread, -1) >= node_id)
