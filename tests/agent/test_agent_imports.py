@@ -11,7 +11,7 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 from tests.support.places import ROOT
-from tools.write_locks import normalized, pins
+from tools.write_locks import normalize, pins
 
 STARTS = ("etloop.agent.cli",)
 
@@ -51,11 +51,11 @@ def reached() -> dict[str, str]:
 
 def test_an_agent_imports_what_its_image_has_and_nothing_else() -> None:
     owners = packages_distributions()
-    asked = {normalized(one) for one in pins((ROOT / "locks" / "agent.lock").read_text())}
+    asked = {normalize(one) for one in pins((ROOT / "locks" / "agent.lock").read_text())}
     strange = {
         top: module
         for top, module in reached().items()
-        if not {normalized(one) for one in owners.get(top, ())} & asked
+        if not {normalize(one) for one in owners.get(top, ())} & asked
     }
     assert strange == {}, (
         "an agent's image does not have these; import them elsewhere, or add them to dependencies"
@@ -64,9 +64,9 @@ def test_an_agent_imports_what_its_image_has_and_nothing_else() -> None:
 
 def test_what_the_image_has_is_imported() -> None:
     asked = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    names = {normalized(one.split(">")[0]) for one in asked}
+    names = {normalize(one.split(">")[0]) for one in asked}
     owners = packages_distributions()
-    assert names == {normalized(owner) for top in reached() for owner in owners[top]} & names
+    assert names == {normalize(owner) for top in reached() for owner in owners[top]} & names
 
 
 def test_imports_are_found_wherever_they_stand() -> None:

@@ -11,17 +11,17 @@ import pytest
 from etloop.runtime import installed_packages
 from etloop.runtime.installed_packages import EXTRAS, missing_package
 from tests.support.places import ROOT
-from tools.write_locks import normalized
+from tools.write_locks import normalize
 
 
 def test_the_table_is_that_of_the_extras() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     owners = packages_distributions()
     for extra, modules in EXTRAS.items():
-        asked = {normalized(re.split(r"[<>=\[]", one)[0]) for one in project[extra]}
+        asked = {normalize(re.split(r"[<>=\[]", one)[0]) for one in project[extra]}
         # A name such as `google` belongs to several distributions, of which ours is one.
         found = {
-            name for module in modules for owner in owners[module] if (name := normalized(owner)) in asked
+            name for module in modules for owner in owners[module] if (name := normalize(owner)) in asked
         }
         assert found == asked, extra
     every = {f"etloop[{extra}]" for extra in EXTRAS}
