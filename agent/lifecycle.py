@@ -77,7 +77,7 @@ from etloop.contract.protocol.messages import (
     Started,
     Waits,
     Welcome,
-    clipped,
+    clip,
 )
 
 _MAX_REPORTED_FAILURES: Final = 64
@@ -179,7 +179,7 @@ class AgentLife:
         """Leave the controller after it violated the protocol; end the process if its version differs."""
         if self.state is not AgentState.JOINING:
             own_versions = ", ".join(f"{name} {version}" for name, version in self._hello.versions.items())
-            self._send(Bye(clipped(f"cannot decode the message: {error}; this agent runs {own_versions}")))
+            self._send(Bye(clip(f"cannot decode the message: {error}; this agent runs {own_versions}")))
         if isinstance(error, VersionMismatch):
             self._do(Log(f"controller at {self._controller}: {error}"))
             self._leave(ExitCode.PREPARATION_FAILED)
@@ -312,7 +312,7 @@ class AgentLife:
             self._advance(AgentEvent.OPENED)
             self._do(*(Log(text) for text in degraded))
             degraded_texts, capability_texts = (
-                tuple(clipped(text) for text in texts) for texts in (degraded, capabilities)
+                tuple(clip(text) for text in texts) for texts in (degraded, capabilities)
             )
             self._send(Loaded(self._assignment.run_id, degraded_texts, ends, capability_texts))
         elif self.state is AgentState.COLLECTING:
@@ -327,8 +327,7 @@ class AgentLife:
         if self.state is AgentState.LOADING:
             self._advance(AgentEvent.FAULT)
             reported = (
-                Problem(clipped(problem.where), clipped(problem.what), clipped(problem.remedy))
-                for problem in problems
+                Problem(clip(problem.where), clip(problem.what), clip(problem.remedy)) for problem in problems
             )
             self._send(LoadFailed(self._assignment.run_id, tuple(reported)[:_MAX_REPORTED_FAILURES]))
         elif self.state is AgentState.COLLECTING:
@@ -365,7 +364,7 @@ class AgentLife:
         if status.phase is EnginePhase.FAILED:
             self._advance(AgentEvent.FAULT)
             self._do(Log(f"engine failed: {status.failure}"))
-            self._send(Faulted(self._assignment.run_id, clipped(status.failure)))
+            self._send(Faulted(self._assignment.run_id, clip(status.failure)))
         elif status.phase is EnginePhase.DONE and self.state is AgentState.RUNNING:
             self._advance(AgentEvent.COMPLETED)
             self._do(Log("all operations complete"))
@@ -376,7 +375,7 @@ class AgentLife:
         self._do(Log(f"engine error: {what}"))
         if self.state in _WITH_ENGINE:
             self._advance(AgentEvent.FAULT)
-            self._send(Faulted(self._assignment.run_id, clipped(f"engine error: {what}")))
+            self._send(Faulted(self._assignment.run_id, clip(f"engine error: {what}")))
         return self._taken()
 
     def on_waits(self, waits: NDArray[np.void]) -> tuple[Action, ...]:
@@ -408,7 +407,7 @@ class AgentLife:
             Finished(
                 run_id,
                 left.end,
-                clipped(left.failure),
+                clip(left.failure),
                 self._ops_sent,
                 len(left.flows),
                 left.ports,
@@ -535,5 +534,5 @@ def _probe_failure(outcome: ProbeOutcome, assignment: Assignment) -> ProbeFailur
         dst_rank=int(columns.dst_rank[row]),
         src_address=ip_text(columns.src_ip[row]),
         dst_address=ip_text(columns.dst_ip[row]),
-        problem=clipped(outcome.problem),
+        problem=clip(outcome.problem),
     )

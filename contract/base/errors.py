@@ -29,9 +29,9 @@ class Severity(StrEnum):
     """Severity of a finding, the worst first."""
 
     ERROR = "error"
-    """It cannot be run, or not as intended."""
+    """The job cannot be run, or not as intended."""
     WARNING = "warning"
-    """It runs, but not as written, or measures less well."""
+    """The job runs, but not as written, or measures less well."""
     INFO = "info"
     """Worth knowing."""
     OK = "ok"

@@ -49,7 +49,7 @@ def _text(content: bytes) -> str:
 def ip_column(addresses: Iterable[bytes]) -> NDArray[np.void]:
     """Return a column of addresses of 16 bytes each, shape (n,) of dtype `IP_ADDRESS`.
 
-    Raises ValueError if their bytes are no multiple of 16.
+    Raises ValueError if their bytes are not a multiple of 16.
     """
     return np.frombuffer(b"".join(addresses), IP_ADDRESS)
 

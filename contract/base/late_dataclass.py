@@ -23,12 +23,12 @@ else:
         standard library. That does not recognize late classes as frozen: derive from them only with this decorator.
         """
 
-        def decorated(plain):
+        def decorate(plain):
             if not (frozen and slots) or others or _has_init_only(plain):
                 return dataclasses.dataclass(frozen=frozen, slots=slots, eq=eq, **others)(plain)
             return _late(plain, eq=eq)
 
-        return decorated if cls is None else decorated(cls)
+        return decorate if cls is None else decorate(cls)
 
 
 _AS_THE_CLASS: Final = {"init": False, "repr": False, "eq": False}

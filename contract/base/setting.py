@@ -25,7 +25,7 @@ _SETTING: Final = "setting"
 
 
 class Kind(Enum):
-    """Form of what a file has under a key."""
+    """Form of the content under a key of a file."""
 
     VALUE = auto()
     LIST = auto()
@@ -67,7 +67,7 @@ class Setting:
     parse_name: Callable[[str], str] | None = None
     """Parser of the names of `NAMED`."""
     name_meaning: str = ""
-    """Meaning of what is under a name."""
+    """Meaning of the content under a name."""
     by_value: Mapping[Any, type[Any]] | None = None
     """Types of `VARIANT` by the value of the field `same_as`."""
 
@@ -164,5 +164,5 @@ def variant(field: str, by_value: Mapping[Any, type[Any]]) -> Any:
 
 
 def setting_of(field: dataclasses.Field[Any]) -> Setting | None:
-    """Return how a field is declared; None for a field that is no key."""
+    """Return how a field is declared; None for a field that is not a key."""
     return cast("Setting | None", field.metadata.get(_SETTING))

@@ -33,7 +33,7 @@ def read_settings(kind: type[T], section: Section, base: T | None = None, /, **k
     """Return a value of `kind` from the keys of a section; mistakes go to the file of the section.
 
     `base`: the value whose fields are the defaults, in place of those of `kind`. `known`: fields that the caller determines;
-    their keys are not read here. Fields that are no keys keep their defaults.
+    their keys are not read here. Other fields keep their defaults.
     Mappings below the section are closed, the section itself is not: its caller may read further keys.
     """
     values: dict[str, Any] = dict(known)
@@ -63,7 +63,7 @@ def _below(section: Section, step: str) -> Section:
     return section.sections(key, "")[int(index)] if index else section.section(key)
 
 
-def _closed(kind: type[T], section: Section, base: T | None = None) -> T:
+def _read_closed(kind: type[T], section: Section, base: T | None = None) -> T:
     value = read_settings(kind, section, base)
     section.close()
     return value
@@ -100,7 +100,7 @@ def _group(declared: Setting, default: Any, section: Section) -> Any:
         return read_settings(declared.group, section, base)
     if declared.is_optional and not section.has(declared.key):
         return default
-    return _closed(declared.group, section.section(declared.key, declared.meaning), base)
+    return _read_closed(declared.group, section.section(declared.key, declared.meaning), base)
 
 
 def _groups(declared: Setting, _: Any, section: Section) -> Any:
@@ -114,10 +114,10 @@ def _groups(declared: Setting, _: Any, section: Section) -> Any:
     if declared.most and len(sections) > declared.most:
         section.mistake(key, f"{len(sections)} {key}", f"write at most {declared.most}")
         sections = sections[: declared.most]
-    return tuple(_closed(declared.group, below) for below in sections)
+    return tuple(_read_closed(declared.group, below) for below in sections)
 
 
-def _named(declared: Setting, _: Any, section: Section) -> Any:
+def _read_named(declared: Setting, _: Any, section: Section) -> Any:
     assert declared.parse_name is not None, declared.key
     below = section.section(declared.key, declared.meaning)
     names = below.entry_names()
@@ -127,7 +127,7 @@ def _named(declared: Setting, _: Any, section: Section) -> Any:
     for name in names[: declared.most or None]:
         value: Any = None
         if declared.group is not None:
-            value = _closed(declared.group, below.section(name))
+            value = _read_closed(declared.group, below.section(name))
         elif declared.parse is not None:
             value = below.required(name, declared.parse, None, f"write {declared.name_meaning}")
         try:
@@ -154,6 +154,6 @@ _READERS: Final[Mapping[Kind, Any]] = {
     Kind.LIST: _list,
     Kind.GROUP: _group,
     Kind.GROUPS: _groups,
-    Kind.NAMED: _named,
+    Kind.NAMED: _read_named,
     Kind.VARIANT: _variant,
 }

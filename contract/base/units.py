@@ -28,9 +28,9 @@ _LONGEST_TEXT: Final = 64
 class QuantityError(ValueError):
     """A text that is not the expected quantity, with the reason and the remedy."""
 
-    def __init__(self, what: str, remedy: str) -> None:
-        super().__init__(f"{what}; {remedy}")
-        self.what = what
+    def __init__(self, problem: str, remedy: str) -> None:
+        super().__init__(f"{problem}; {remedy}")
+        self.what = problem
         self.remedy = remedy
 
 
@@ -67,9 +67,9 @@ class _Measure:
         return f'write {self.noun} in {", ".join(coarser)} or {last}, such as "{self.example}"'
 
 
-def _powers(suffix: str, prefixes: str, base: int, one: int = 1) -> dict[str, Fraction]:
+def _powers(suffix: str, prefixes: str, base: int, unit: int = 1) -> dict[str, Fraction]:
     return {
-        f"{prefix}{suffix}": Fraction(one * base ** (power + 1))
+        f"{prefix}{suffix}": Fraction(unit * base ** (power + 1))
         for power, prefix in enumerate(prefixes.split())
     }
 

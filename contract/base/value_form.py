@@ -44,7 +44,7 @@ class ValueForm:
     write: Callable[[Any], str] = field(default=str, compare=False)
     """Formats a value as it is written in a file."""
     bounds: tuple[int, int] | None = None
-    """Least and greatest parsed value; None if values are no whole numbers, or have no bounds."""
+    """Least and greatest parsed value; None if values are not whole numbers, or have no bounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def choice_form(choices: Mapping[str, object]) -> ValueForm:
     return ValueForm("one of", {"enum": list(choices)}, ", ".join(choices), write, bounds)
 
 
-def limited(form: ValueForm, limits: str, bounds: tuple[int, int] | None = None) -> ValueForm:
+def with_limits(form: ValueForm, limits: str, bounds: tuple[int, int] | None = None) -> ValueForm:
     """Return a form with limits; `bounds` are the same limits as parsed values."""
     return replace(form, limits=limits, bounds=bounds)
 

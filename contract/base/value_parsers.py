@@ -23,7 +23,7 @@ from etloop.contract.base.value_form import (
     form_of,
     formed,
     integer_form,
-    limited,
+    with_limits,
 )
 
 T = TypeVar("T")
@@ -63,7 +63,7 @@ def bounded(
     form = form_of(parse)
     if form is None:
         return parse_bounded
-    return FormedParser(parse_bounded, limited(form, f"{write(least)} to {write(most)}", (least, most)))
+    return FormedParser(parse_bounded, with_limits(form, f"{write(least)} to {write(most)}", (least, most)))
 
 
 _SHARE: Final = form_of(parse_share_per_million) or TEXT

@@ -1,9 +1,9 @@
 """YAML text -> typed values, with every mistake of the file collected and placed by line and key path.
 
 Decides what a configuration file may look like at all: one document, mappings with known keys, no duplicate keys, no
-anchors or aliases, no tags, bounded size, depth and number of values. What the keys mean is decided by those who read
-one sort of file (scenarios, rigs, profiles), who ask a `Section` for each key they know; a key never asked for is unknown
-and answered with the nearest known one.
+anchors or aliases, no tags, bounded size, depth and number of values. The meaning of keys is decided by the readers
+of one sort of file (scenarios, rigs, profiles), which ask a `Section` for each key they know; a key never asked for is
+unknown and answered with the nearest known one.
 
 A question returns a usable placeholder after a mistake, so that reading continues and finds the next one;
 `ConfigFile.refuse_mistakes` at the end raises, so that no value with placeholders is ever returned.
@@ -50,10 +50,10 @@ class ConfigFile:
         self.directory = directory
         self.problems: list[Problem] = []
 
-    def mistake(self, node: yaml.Node | None, key_path: str, what: str, remedy: str) -> None:
+    def mistake(self, node: yaml.Node | None, key_path: str, problem: str, remedy: str) -> None:
         """Note one mistake at a node (None: the file as a whole)."""
         place = self.name if node is None else f"{self.name}:{node.start_mark.line + 1}"
-        self.problems.append(Problem(f"{place}: {key_path}" if key_path else place, what, remedy))
+        self.problems.append(Problem(f"{place}: {key_path}" if key_path else place, problem, remedy))
 
     def refuse_mistakes(self) -> None:
         """Raise `ConfigError` with all mistakes, in the order of the file, if there are any."""
@@ -118,10 +118,10 @@ _kept_node = lru_cache(maxsize=_NODES_KEPT)(_composed_node)
 class _HostileShapeError(Exception):
     """YAML that is valid but refused."""
 
-    def __init__(self, line: int, what: str, remedy: str) -> None:
-        super().__init__(what)
+    def __init__(self, line: int, problem: str, remedy: str) -> None:
+        super().__init__(problem)
         self.line = line
-        self.what = what
+        self.what = problem
         self.remedy = remedy
 
 
@@ -231,10 +231,10 @@ class Section:
             present = self._node is not None
             note(Question(self._at(key), shape, form, parse, default, required, present, meaning))
 
-    def mistake(self, key: str, what: str, remedy: str) -> None:
+    def mistake(self, key: str, problem: str, remedy: str) -> None:
         """Note a mistake about the value of `key`, such as one that contradicts another key."""
         node = self._entries[key][1] if key in self._entries else self._node
-        self._file.mistake(node, self._at(key), what, remedy)
+        self._file.mistake(node, self._at(key), problem, remedy)
 
     def where(self, key: str) -> str:
         """Return file, line and path of a key, for mistakes that are found later."""

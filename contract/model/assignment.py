@@ -214,7 +214,7 @@ class RankAssignment:
     communicators: tuple[int, ...]
     peers: tuple[int, ...]
     background: bool = False
-    """It executes its program once, regardless of `iterations`, and the run does not wait for it."""
+    """The rank executes its program once, regardless of `iterations`, and the run does not wait for it."""
     traffic_class: int = -1
     """Traffic class of all packets of its queue pairs; -1: that of the transport."""
     sends: bool = False

@@ -5,7 +5,7 @@ engine's records (records.py, switch_counters.py and the native header), the col
 `dut.counters` of summary.json with their schema, the lines of totals and the rows of docs/metrics.md. Names are SAI's where
 SAI has them (opencompute/SAI:inc) and mlx5's for counters of a NIC's transport. Readers (counters/readers/) map the names of
 their source to these and leave out counters without one. A counter with a different meaning gets a name of its own. Other
-modules decide how often a device is read and what increases mean.
+modules decide how often a device is read, and interpret increases.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class CounterUse(Flag):
     """Places where a counter is reported, in addition to the tables with all counters of its object."""
 
     SUMMED = auto()
-    """Its sum over a run is in summary.json: `transport` for agents, `dut.counters` for devices."""
+    """The sum over a run is in summary.json: `transport` for agents, `dut.counters` for devices."""
     MODELLED = auto()
     """The model of a switch counts it, and so do the twin's and the lab's switches."""
     DISCARD = auto()
@@ -150,7 +150,7 @@ class FailureKind(StrEnum):
     NONSENSE = "nonsense"
     """An answer that cannot be parsed, or is larger than a valid one can be."""
     ENDED = "ended"
-    """It answered before, and the connection is lost."""
+    """The source answered before, and the connection is lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +165,8 @@ class CounterFailure:
         return f"{self.kind}: {self.what}"
 
 
-_QP, _AP = ((one,) for one in AgentObject)
-_P, _R, _Q, _G, _L = ((one,) for one in CounterObject)
+_QP, _AP = ((owner,) for owner in AgentObject)
+_P, _R, _Q, _G, _L = ((owner,) for owner in CounterObject)
 _TRANSPORT = _QP + _P
 _C, _A, _W = CounterNature
 _SUM, _SIM = CounterUse.SUMMED, CounterUse.MODELLED
@@ -417,7 +417,7 @@ def counters_of(
 
 
 BY_OBJECT_AND_NAME: Final = {
-    (one, counter.name): counter for one in CounterObject for counter in counters_of(one)
+    (owner, counter.name): counter for owner in CounterObject for counter in counters_of(owner)
 }
 """Counters of devices, which readers return."""
 
@@ -451,11 +451,15 @@ def _name_mistake(counted: CountedObject, counter: str) -> str:
 
 
 FOREIGN_REASONS: Final = tuple(
-    one.name for one in counters_of(AgentObject.PORT, CounterUse.DISCARD) if one.name.startswith("foreign_")
+    counter.name
+    for counter in counters_of(AgentObject.PORT, CounterUse.DISCARD)
+    if counter.name.startswith("foreign_")
 )
 """Reasons why a datagram does not belong to this run, in the engine's order; `foreign_datagrams` is their sum."""
 UNCLAIMED_REASONS: Final = tuple(
-    one.name for one in counters_of(AgentObject.PORT, CounterUse.DISCARD) if one.name.startswith("unclaimed_")
+    counter.name
+    for counter in counters_of(AgentObject.PORT, CounterUse.DISCARD)
+    if counter.name.startswith("unclaimed_")
 )
 """Reasons why a datagram of this run is discarded, in the engine's order, after `FOREIGN_REASONS`."""
 DISCARD_REASONS: Final = (*FOREIGN_REASONS, *UNCLAIMED_REASONS)

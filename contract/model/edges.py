@@ -1,4 +1,4 @@
-"""Counts a trace's dependencies by what became of them, and words them in one line."""
+"""Counts a trace's dependencies by their treatment (honoured, added, changed, dropped), and words them in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a network without other traffic needs for one transfer: the ways of each pair of ranks, and what a packet has around it.
+"""Inputs of the time of one transfer in a network without other traffic: the ways of each pair of ranks, and the framing.
 
 The values are kept with the figures of a run (kpis.json), so that the completion time of a lone transfer can be worked out
 again from the run directory. `traffic.lone_ways` derives them from a plan; `results.kpis.lone_flow` turns them into times.
@@ -21,7 +21,7 @@ class LatencySource(StrEnum):
     PROBED = "probed"
     """Round trips of every pair before the load."""
     UNKNOWN = "unknown"
-    """No topology is given, none is stated, and nothing was probed."""
+    """Neither a topology nor a latency is given, and no pair was probed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +31,14 @@ class LoneWay:
     link_bps: tuple[int, ...]
     """Rate of each link: what one packet is sent at."""
     shared_bps: tuple[int, ...]
-    """What the packets of one transfer have together at each hop: more than the link's rate where they take several."""
+    """Rate that the packets of one transfer share at each hop: more than the link's rate where they take several links."""
     latency_ns: int
     """Propagation and switches, without the time that packets are sent for; 0 where the latency is not stated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Framing:
-    """What a message is on the line."""
+    """Packets of a message on the line."""
 
     packet_bytes: int
     """Most payload of a packet."""
@@ -51,7 +51,7 @@ class Framing:
     word_bytes: int
     """Payload is padded to a multiple of this."""
     parts: int
-    """That a message is cut into, each with packets of its own."""
+    """Parts that a message is cut into, each with packets of its own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
-"""What endpoints do wrong on purpose: faults of packets and pause frames, as an assignment carries them.
+"""Faults that endpoints inject: faults of packets and pause frames, as an assignment carries them.
 
-What a scenario may write for them is decided in `controller.inputs.scenario.faults`; what they do, in traffic/native.
+`controller.inputs.scenario.faults` decides what a scenario may write for them; traffic/native implements them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from etloop.contract.base.value_parsers import SEED, integer, one_of
 
 
 class FaultAction(IntEnum):
-    """What is done to a packet. Numbers as in traffic/native/plan/fault_rules.h."""
+    """Treatment of a packet. Numbers as in traffic/native/plan/fault_rules.h."""
 
     DROP = 0
     DUPLICATE = 1
@@ -54,7 +54,7 @@ class FaultPackets(IntEnum):
 
 _rank: Final = integer(0, 2**20 - 1)
 ANY_COMMUNICATOR: Final = -2
-"""Of a rule that does not ask which communicator a connection belongs to."""
+"""Communicator of a rule that selects connections of all communicators."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -215,7 +215,7 @@ class AgentRecords:
     captured: Mapping[int, bytes] = field(default_factory=dict)
     """Records of a pcap file by port of the assignment."""
     round_trips: NDArray[np.void] = field(default_factory=lambda: np.empty(0, PROBE_RECORD))
-    """Least round trips of the agent's connections before the load; empty where nothing was probed."""
+    """Least round trips of the agent's connections before the load; empty if no connection was probed."""
     capabilities: tuple[str, ...] = ()
     """Optional host features that its ports had, such as departure times; () from agents of earlier versions."""
 

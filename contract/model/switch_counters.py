@@ -30,7 +30,10 @@ GROUP_COUNTERS: Final = _modelled_counters(CounterObject.GROUP)
 SWITCH_PORT_COUNTERS: Final = np.dtype(
     [
         *counter_fields(counters_of(CounterObject.PORT, CounterUse.MODELLED)),
-        *((one.name, "<i8", PRIORITIES) for one in counters_of(CounterObject.PRIORITY, CounterUse.MODELLED)),
+        *(
+            (counter.name, "<i8", PRIORITIES)
+            for counter in counters_of(CounterObject.PRIORITY, CounterUse.MODELLED)
+        ),
         ("queues", QUEUE_COUNTERS, PRIORITIES),
         ("groups", GROUP_COUNTERS, PRIORITIES),
     ]

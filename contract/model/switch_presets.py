@@ -127,7 +127,7 @@ def _headroom_bytes(port: SwitchPort) -> int:
     docs/device.md).
 
     The pause frame waits for one frame on its egress. Then arrive the bytes in flight on the link in both directions,
-    the bytes sent until the sender reacts, the frame it has begun, and what the switch has received but not yet queued.
+    the bytes sent until the sender reacts, the frame it has begun, and the bytes that the switch has received but not yet queued.
     """
     on_the_way_ns = 2 * port.delay_ns + PAUSE_RESPONSE_NS + LATENCY_NS
     return -(-port.rate_bps * on_the_way_ns // 8_000_000_000) + 2 * LARGEST_FRAME_BYTES + PAUSE_FRAME_BYTES

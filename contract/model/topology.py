@@ -98,7 +98,7 @@ class SwitchPort:
     delay_ns: int
     """One-way propagation delay to the other end."""
     weight: int = 1
-    """Its share of traffic that has several equal-cost paths."""
+    """Share of traffic that has several equal-cost paths."""
     honours_pause: bool = True
     """False: a fault; the port goes on sending while its neighbour pauses it."""
 
@@ -219,7 +219,7 @@ class Usids:
     block: int
     """First 32 bits of the addresses that carry them."""
     node: int
-    """Its own node segment (uN): removed, and the next segment is processed."""
+    """The switch's node segment (uN): removed, and the next segment is processed."""
     adjacencies: tuple[int, ...]
     """Adjacency segment of each port (uA): removed, and the packet leaves by that port."""
     others: tuple[OtherNode, ...] = ()

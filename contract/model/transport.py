@@ -97,7 +97,7 @@ class EntropyChoice(IntEnum):
     OBLIVIOUS = 1
     """Drawn, whatever was marked."""
     RECYCLED = 2
-    """That of a packet which arrived unmarked, as long as there is one; else drawn (REPS)."""
+    """Value of a packet which arrived unmarked, as long as there is one; else drawn (REPS)."""
     PENALTIES = 3
     """In turn; each mark costs the value one more turn."""
 
@@ -130,7 +130,7 @@ class CreditSettings:
 
 
 _NO_DELIVERIES: Final = {
-    "uud": "it repeats nothing, and a collective would wait for ever for what is lost",
+    "uud": "it repeats nothing, and a collective would wait for ever for lost packets",
     "rudi": "its requests have no context, and may be carried out twice",
 }
 """Delivery modes of UET that no job can use, each with the reason."""
@@ -184,7 +184,7 @@ MOST_SPRAYED_WINDOW: Final = 1024
 """Packets that a queue pair of MRC or UET may have under way: MAX_MPR of 8, in units of 128."""
 
 AS_DATA: Final = -1
-"""Of a mark: the mark of data packets."""
+"""Value of a mark that is the mark of data packets."""
 ECN_BITS: Final = {"none": 0, "ect0": 2, "ect1": 1, "ce": 3}
 _MEANING_AS_DATA: Final = "as data if left out"
 
@@ -211,7 +211,7 @@ class MarkSettings:
 
 
 class CnpScope(IntEnum):
-    """What the least time between two congestion notifications is counted for."""
+    """Scope of the least time between two congestion notifications."""
 
     QUEUE_PAIR = 0
     PORT = 1
@@ -262,7 +262,7 @@ class CaptureSettings:
     ports: tuple[str, ...] = ()
     """Names of the agent's own ports; none: no capture is asked for."""
     snap_bytes: int = 262_144
-    """Of each frame."""
+    """Bytes kept of each frame."""
     file_bytes: int = 1 << 30
 
 
@@ -275,7 +275,7 @@ class TransportSettings:
     which send every packet on a path of its own."""
     path_mtu_bytes: int = setting("path_mtu", path_mtu, 4096)
     """Payload of a packet in bytes; 4096 needs frames of 4,158 bytes."""
-    # What most RoCE guides map to the lossless class.
+    # Most RoCE guides map this DSCP to the lossless class.
     dscp: int = setting("dscp", dscp_value, 26)
     """DSCP of every packet whose kind has none of its own."""
     ecn: int = setting("ecn", one_of(ECN_BITS), ECN_BITS["ect0"])

@@ -7,7 +7,7 @@ from typing import Final
 
 
 class TransportKind(IntEnum):
-    """What carries messages between queue pairs. Numbers as in the engine."""
+    """Transport of messages between queue pairs. Numbers as in the engine."""
 
     ROCE = 0
     """RoCEv2's reliable connection: one path for a queue pair."""

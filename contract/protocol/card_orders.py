@@ -90,9 +90,9 @@ def answer_line(*words: object) -> bytes:
     return f"{' '.join(('ok', *map(str, words)))}\n".encode()
 
 
-def refusal_line(what: str) -> bytes:
+def refusal_line(reason: str) -> bytes:
     """Return the line that answers an order that was not carried out."""
-    return f"error {' '.join(what.split())[: MOST_LINE_BYTES - 16]}\n".encode(errors="replace")
+    return f"error {' '.join(reason.split())[: MOST_LINE_BYTES - 16]}\n".encode(errors="replace")
 
 
 def parse_answer(line: bytes) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 Supports dataclasses, integers, numbers, text, booleans, bytes, enumerations, lists as tuples, maps with text keys, optional
 values, and numpy columns (`columns`). Plain values are those of JSON and msgpack; `serialization` encodes them.
 Decoding trusts no input: a value that does not fit raises `Misfit`, and no other exception, with all mistakes of the value,
-each by its key path with what was expected and found. Encoding checks types only; bounds are enforced by the decoder, so an
+each by its key path with the expected and the actual value. Encoding checks types only; bounds are enforced by the decoder, so an
 over-long text never crashes its sender. The users of values check whether they are consistent with each other.
 """
 
@@ -31,7 +31,7 @@ from etloop.contract.protocol.typed_form import (
     Node,
     Rules,
     bounds_of,
-    converted,
+    convert_all,
     description_of,
     fit_in_64_bits,
     key_text,
@@ -54,14 +54,14 @@ class Codec(Generic[T]):
         try:
             return cast("T", self._node.read(value))
         except Misfit as misfit:
-            raise misfit.placed(where) from None
+            raise misfit.with_full_paths(where) from None
 
     def write(self, value: T, where: str = "") -> Any:
         """Return a value as plain values. Raises `Misfit` if it violates its own annotations, which is a bug."""
         try:
             return self._node.write(value)
         except Misfit as misfit:
-            raise misfit.placed(where) from None
+            raise misfit.with_full_paths(where) from None
 
 
 def codec_of(kind: type[T], rules: Rules) -> Codec[T]:
@@ -132,7 +132,7 @@ def _integer(bounds: Bounds, _: Rules) -> Node:
 def _number(bounds: Bounds, rules: Rules) -> Node:
     read_integer = _integer(bounds, rules).read
 
-    def checked(value: object) -> Any:
+    def check(value: object) -> Any:
         if type(value) is int:
             return read_integer(value)
         if not isinstance(value, float):
@@ -141,7 +141,7 @@ def _number(bounds: Bounds, rules: Rules) -> Node:
             raise wrong_type("a finite number", value)
         return value
 
-    return Node(lambda value: float(checked(value)), checked)
+    return Node(lambda value: float(check(value)), check)
 
 
 def _text(bounds: Bounds, rules: Rules) -> Node:
@@ -248,14 +248,14 @@ def _list(item: Any, bounds: Bounds, rules: Rules) -> Node:
             raise too_long("items", maximum, len(value))
         if fit_at_once(value):
             return tuple(value)
-        return tuple(converted((index, node.read, element) for index, element in enumerate(value)))
+        return tuple(convert_all((index, node.read, element) for index, element in enumerate(value)))
 
     def write(value: object) -> list[Any]:
         if not isinstance(value, tuple | list):
             raise wrong_type("a list", value)
         if fit_at_once(value):
             return list(value)
-        return converted((index, node.write, element) for index, element in enumerate(value))
+        return convert_all((index, node.write, element) for index, element in enumerate(value))
 
     return Node(decode, write)
 
@@ -270,9 +270,9 @@ def _row(nodes: Sequence[Node]) -> Node:
 
     return Node(
         lambda value: tuple(
-            converted((position, node.read, element) for position, node, element in parts(value, list))
+            convert_all((position, node.read, element) for position, node, element in parts(value, list))
         ),
-        lambda value: converted(
+        lambda value: convert_all(
             (position, node.write, element) for position, node, element in parts(value, tuple | list)
         ),
     )
@@ -284,7 +284,7 @@ def _map(node: Node, bounds: Bounds, rules: Rules) -> Node:
     def entries(value: object, step: Callable[[Any], Any]) -> dict[str, Any]:
         if type(value) is not dict or set(map(type, value)) - {str}:
             raise wrong_type("an object", value)
-        return dict(zip(value, converted((key, step, entry) for key, entry in value.items()), strict=True))
+        return dict(zip(value, convert_all((key, step, entry) for key, entry in value.items()), strict=True))
 
     def decode(value: object) -> dict[str, Any]:
         if type(value) is dict and len(value) > maximum:

@@ -17,7 +17,7 @@ from etloop.contract.protocol.typed_form import (
     Misfit,
     Node,
     Rules,
-    converted,
+    convert_all,
     fit_in_64_bits,
     key_text,
     wrong_type,
@@ -139,7 +139,7 @@ def _fields(layout: np.dtype[Any]) -> Node:
         ]
         if problems:
             raise Misfit(*problems)
-        return tuple(converted((name, node.read, value[name]) for name, node in nodes.items()))
+        return tuple(convert_all((name, node.read, value[name]) for name, node in nodes.items()))
 
     def write(value: tuple[Any, ...]) -> dict[str, Any]:
         return {name: node.write(item) for (name, node), item in zip(nodes.items(), value, strict=True)}
@@ -172,6 +172,6 @@ def _fixed_list(item: np.dtype[Any], length: int) -> Node:
             raise wrong_type(f"a list of {length}", value)
         if item == np.int64 and fit_in_64_bits(value):
             return value
-        return converted((index, node.read, element) for index, element in enumerate(value))
+        return convert_all((index, node.read, element) for index, element in enumerate(value))
 
     return Node(read, lambda value: [node.write(element) for element in value.tolist()])

@@ -69,7 +69,7 @@ class DownRequest:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """It was done, and there is nothing to report."""
+    """The request was carried out, without a result to report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class SwitchStatus:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AttachmentStatus:
-    """A port of the rig, and what stands between it and the switch."""
+    """A port of the rig, with the counters on its way to the switch."""
 
     port: str
     end: str
@@ -170,7 +170,7 @@ class LabAgentStatus:
 
 @dataclass(frozen=True, slots=True)
 class LabDescription:
-    """What a lab is as long as it is up."""
+    """Properties of a lab that stay the same while it is up."""
 
     bind: str
     """Endpoint at which its agents connect to a controller."""
@@ -193,7 +193,7 @@ class GnmiStatus:
 
 @dataclass(frozen=True, slots=True)
 class LabStatus(LabDescription):
-    """What a lab is, with its counters as of now."""
+    """Properties of a lab, with its present counters."""
 
     name: str
     pid: int
@@ -219,7 +219,7 @@ TO_LAB: Final = MessageSet[LabRequest](
     _PROTOCOL, LabRequest, "a lab's client", max_bytes=MAX_REQUEST_BYTES, max_values=_MAX_REQUEST_VALUES
 )
 FROM_LAB: Final = MessageSet[LabAnswer](
-    # Of a process of the same user; how long it is depends on the lab.
+    # Sent by a process of the same user; the length depends on the lab.
     _PROTOCOL,
     LabAnswer,
     "a lab",

@@ -74,17 +74,17 @@ class AgentState(Enum):
     """No controller has welcomed it yet."""
     IDLE = auto()
     LOADING = auto()
-    """Its engine is being built."""
+    """The engine is being built."""
     LOADED = auto()
     """Sockets are open and answer probes of other agents."""
     PAIRING = auto()
-    """Its queue pairs are joined with those of network cards; then it is LOADED again."""
+    """The agent's queue pairs are joined with those of network cards; then it is LOADED again."""
     PROBING = auto()
     CONNECTED = auto()
     ARMED = auto()
     RUNNING = auto()
     FINISHED = auto()
-    """Its own operations are complete; the engine still acknowledges retransmissions of its peers."""
+    """The agent's own operations are complete; the engine still acknowledges retransmissions of its peers."""
     FAULTED = auto()
     """The engine has failed; its records can still be collected."""
     COLLECTING = auto()

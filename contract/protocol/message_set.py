@@ -35,8 +35,8 @@ _DEFLATE_LEVEL: Final = 1
 class VersionMismatch(ProtocolError):
     """The peer speaks another version of the protocol."""
 
-    def __init__(self, theirs: int, ours: int, remedy: str) -> None:
-        super().__init__(f"the peer speaks protocol {theirs}, this side {ours}; {remedy}")
+    def __init__(self, theirs: int, own: int, remedy: str) -> None:
+        super().__init__(f"the peer speaks protocol {theirs}, this side {own}; {remedy}")
         self.theirs = theirs
 
 
@@ -121,7 +121,7 @@ class MessageSet(Generic[M]):
         if type(name) is not str or name not in self._codecs:
             raise ProtocolError(f"{self._sender} does not send {shown(name)}")
         if name in self._deflated:
-            fields = self._inflated(name, fields)
+            fields = self._inflate(name, fields)
         try:
             return cast("M", self._codecs[name].read(fields, name))
         except Misfit as misfit:
@@ -133,7 +133,7 @@ class MessageSet(Generic[M]):
                 f"{name}: {size_bytes} bytes; {self._sender} sends at most {self.max_bytes}"
             )
 
-    def _inflated(self, name: str, fields: object) -> Any:
+    def _inflate(self, name: str, fields: object) -> Any:
         """Return the fields of a deflated message, with a bound on the inflated bytes."""
         if type(fields) is not bytes:
             raise ProtocolError(f"{name}: expected its fields deflated, got {shown(fields)}")
@@ -153,7 +153,7 @@ class MessageSet(Generic[M]):
             raise ProtocolError(f"{name}: not the fields of a message: {error}") from None
 
 
-def _problem_text(found: Misfit) -> str:
-    more = len(found.problems) - _MAX_REPORTED
-    texts = [f"{problem.where}: {problem.what}" for problem in found.problems[:_MAX_REPORTED]]
+def _problem_text(misfit: Misfit) -> str:
+    more = len(misfit.problems) - _MAX_REPORTED
+    texts = [f"{problem.where}: {problem.what}" for problem in misfit.problems[:_MAX_REPORTED]]
     return "; ".join([*texts, f"and {more} more"] if more > 0 else texts)

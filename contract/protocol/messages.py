@@ -46,7 +46,7 @@ CLOSED_AFTER_NS: Final = 3 * NS_PER_S
 REPORT_NS: Final = 100 * NS_PER_MS
 """Report interval with a few agents: short enough for a live display."""
 MAX_TEXT_CHARS: Final = 4096
-"""Longest text inside a message; see `clipped`."""
+"""Longest text inside a message; see `clip`."""
 
 OpRecords: TypeAlias = Annotated[NDArray[np.void], OP_RECORD, "op record"]
 FlowRecords: TypeAlias = Annotated[NDArray[np.void], FLOW_RECORD, "flow record"]
@@ -57,18 +57,18 @@ PostRecords: TypeAlias = Annotated[NDArray[np.void], POST_RECORD, "posted op"]
 WaitRecords: TypeAlias = Annotated[NDArray[np.void], WAIT_RECORD, "wait record"]
 
 
-def clipped(text: str) -> str:
+def clip(text: str) -> str:
     """Return `text` cut to the length that a message may carry, with a mark where it was cut."""
     return text if len(text) <= MAX_TEXT_CHARS else text[: MAX_TEXT_CHARS - 4] + " ..."
 
 
 class EngineEnd(Enum):
-    """How an agent's engine stood when it handed over."""
+    """State of an agent's engine when it handed over its results."""
 
     DONE = "done"
     FAILED = "failed"
     STOPPED = "stopped"
-    """It was ordered to stop before its work was complete."""
+    """The engine was ordered to stop before its work was complete."""
     NEVER_STARTED = "never started"
 
 
@@ -105,7 +105,7 @@ class Pong:
 
 @dataclass(frozen=True, slots=True)
 class QueuePairEnd:
-    """One end of a queue pair on a network card, which deals its own numbers; ends of ours are as the plan has them."""
+    """One end of a queue pair on a network card, which assigns its own numbers; ends of the engine's transport are as the plan has them."""
 
     connection: int
     """Row of the connections of the agent that sends or receives this."""
@@ -129,7 +129,7 @@ class Loaded:
     degraded: tuple[str, ...]
     """Settings that the engine cannot meet."""
     ends: tuple[QueuePairEnd, ...] = ()
-    """Its queue pair ends on network cards."""
+    """Queue pair ends of the agent on network cards."""
     capabilities: tuple[str, ...] = ()
     """Optional host features that its ports have, such as departure times, and reasons for missing ones."""
 
@@ -224,7 +224,7 @@ class Faulted:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """What every unfinished operation waits for; `last` closes the answer to the `QueryWaits` of that query."""
+    """The waits of every unfinished operation; `last` closes the answer to the `QueryWaits` of that query."""
 
     run_id: str
     query: int
@@ -261,7 +261,7 @@ class Captured:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Closes what an agent hands over. The counts let the controller see that nothing is missing."""
+    """Closes the results that an agent hands over. The counts let the controller check that they are complete."""
 
     run_id: str
     end: EngineEnd
@@ -303,11 +303,11 @@ class RefusalCause(Enum):
     MISTAKE = "mistake"
     """A mistake in its command line or in the rig: it ends and reports the mistake to its user."""
     PROTOCOL = "protocol"
-    """It violates the protocol, or has another version of it: it ends likewise."""
+    """The agent violates the protocol, or has another version of it: it ends likewise."""
     NAME_TAKEN = "name_taken"
     """Another process of that name is connected. This cause and those below may vanish without the agent: it tries again."""
     KEY_OF_ANOTHER = "key_of_another"
-    """Its key is that of an agent of another name."""
+    """The agent's key is that of an agent of another name."""
     KEY_REVOKED = "key_revoked"
     NOT_NAMED = "not_named"
     """The rig of a rack does not name it; the rig is read again while the rack serves."""
@@ -318,7 +318,7 @@ LASTING_REFUSALS: Final = frozenset({RefusalCause.MISTAKE, RefusalCause.PROTOCOL
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The agent may not join; it tells its user why, and ends if the cause lasts."""
+    """The agent may not join; it reports the reason to its user, and ends if the cause lasts."""
 
     reason: str
     cause: RefusalCause = RefusalCause.MISTAKE
@@ -341,7 +341,7 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Join your queue pairs with their ends on network cards; nobody sends a packet before all have."""
+    """Join your queue pairs with their ends on network cards; no agent sends a packet before all have."""
 
     run_id: str
     peers: tuple[QueuePairEnd, ...] = ()

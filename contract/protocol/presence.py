@@ -18,11 +18,11 @@ FORMAT: Final = 1
 
 
 class ProcessState(StrEnum):
-    """How an agent's process stands."""
+    """State of an agent's process."""
 
     ALIVE = "alive"
     STOPPED = "stopped"
-    """It ended in good order."""
+    """The process ended in good order."""
     LOST = "lost"
     """Published by the broker: the process, its host or the network to it is gone."""
 

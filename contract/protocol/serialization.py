@@ -25,7 +25,7 @@ _STEPS: Final = {"[": 1, "{": 1, "]": -1, "}": -1}
 
 
 class Unreadable(Exception):
-    """Bytes that are no plain values, or too many."""
+    """Bytes that are not plain values, or are too many."""
 
 
 def json_bytes(value: Any) -> bytes:
@@ -91,7 +91,7 @@ def parse_msgpack(body: bytes, max_values: int | None) -> Any:
 
 
 def _bound_json(body: str, max_values: int) -> None:
-    # Of each value at most a key and itself are texts.
+    # Each value has at most two texts: its key and itself.
     bare, texts = _JSON_TEXT.subn("", body, count=2 * max_values + 1)
     if texts > 2 * max_values or sum(map(bare.count, (",", "[", "{"))) > max_values:
         raise ValueError(f"it has more than {max_values} values")

@@ -64,19 +64,19 @@ def field(
     return dataclasses.field(metadata=metadata, **default)
 
 
-def description_of(one: dataclasses.Field[Any]) -> str:
+def description_of(declared: dataclasses.Field[Any]) -> str:
     """Return the description given to `field` for a dataclass field; "" without it."""
-    return cast("str", one.metadata.get(_DESCRIPTION, ""))
+    return cast("str", declared.metadata.get(_DESCRIPTION, ""))
 
 
-def bounds_of(one: dataclasses.Field[Any]) -> Bounds:
+def bounds_of(declared: dataclasses.Field[Any]) -> Bounds:
     """Return the bounds given to `field` for a dataclass field; no bounds without it."""
-    return cast("Bounds", one.metadata.get(_BOUNDS, NO_BOUNDS))
+    return cast("Bounds", declared.metadata.get(_BOUNDS, NO_BOUNDS))
 
 
-def may_be_left_out(one: dataclasses.Field[Any]) -> bool:
+def may_be_left_out(declared: dataclasses.Field[Any]) -> bool:
     """Return whether a field has a default."""
-    return one.default is not dataclasses.MISSING or one.default_factory is not dataclasses.MISSING
+    return declared.default is not dataclasses.MISSING or declared.default_factory is not dataclasses.MISSING
 
 
 class Misfit(Exception):
@@ -90,7 +90,7 @@ class Misfit(Exception):
         """Return the mistakes with `part` put in front of their paths."""
         return (Problem(part + problem.where, problem.what, problem.remedy) for problem in self.problems)
 
-    def placed(self, where: str) -> Misfit:
+    def with_full_paths(self, where: str) -> Misfit:
         """Return the mistakes by full paths; `where` names the outermost value, "" if it has no name."""
         return Misfit(
             *(
@@ -117,18 +117,18 @@ class Node(NamedTuple):
 
 
 def wrong_type(expected: str, value: object) -> Misfit:
-    """Return a `Misfit` that says what was expected and what was found."""
+    """Return a `Misfit` with the expected form and the actual value."""
     return Misfit(Problem("", f"expected {expected}, got {shown(value)}", f"write {expected}"))
 
 
-def too_long(unit: str, maximum: int, found: int) -> Misfit:
+def too_long(unit: str, maximum: int, actual: int) -> Misfit:
     """Return a `Misfit` for more characters, items or bytes than allowed."""
     return Misfit(
-        Problem("", f"expected at most {maximum} {unit}, got {found}", f"give at most {maximum} {unit}")
+        Problem("", f"expected at most {maximum} {unit}, got {actual}", f"give at most {maximum} {unit}")
     )
 
 
-def converted(parts: Iterable[tuple[int | str, Callable[[Any], Any], Any]]) -> list[Any]:
+def convert_all(parts: Iterable[tuple[int | str, Callable[[Any], Any], Any]]) -> list[Any]:
     """Return the converted parts, given as (index or key, step, value).
 
     Raises `Misfit` with the mistakes of all parts, at most `MAX_PROBLEMS` or the last part's more.
@@ -149,7 +149,7 @@ def converted(parts: Iterable[tuple[int | str, Callable[[Any], Any], Any]]) -> l
 
 def key_text(key: object) -> str:
     """Return a key from an input as a part of a path, escaped and shortened."""
-    return shortened(ascii(key[: _SHOWN_CHARS + 1])[1:-1]) if isinstance(key, str) else shown(key)
+    return shorten(ascii(key[: _SHOWN_CHARS + 1])[1:-1]) if isinstance(key, str) else shown(key)
 
 
 def shown(value: object) -> str:
@@ -160,7 +160,7 @@ def shown(value: object) -> str:
         case bool():
             return str(value).lower()
         case str():
-            return f'"{shortened(ascii(value[: _SHOWN_CHARS + 1])[1:-1])}"'
+            return f'"{shorten(ascii(value[: _SHOWN_CHARS + 1])[1:-1])}"'
         case list() | tuple():
             return f"a list of {len(value)}"
         case dict():
@@ -168,11 +168,11 @@ def shown(value: object) -> str:
         case bytes():
             return f"{len(value)} bytes"
         case int() | float():
-            return shortened(repr(value))
+            return shorten(repr(value))
     kind = str(getattr(value, "dtype", type(value).__name__))
     return f"{kind} of shape {value.shape}" if hasattr(value, "shape") else kind
 
 
-def shortened(text: str) -> str:
+def shorten(text: str) -> str:
     """Return the beginning of a text, with a mark where it was cut."""
     return text if len(text) <= _SHOWN_CHARS else f"{text[: _SHOWN_CHARS - 3]}..."

@@ -35,7 +35,7 @@ from etloop.contract.base.units import (
     parse_name,
     parse_rate_bps,
 )
-from etloop.contract.base.value_form import DURATION, TEXT, formed, limited, pattern_form
+from etloop.contract.base.value_form import DURATION, TEXT, formed, pattern_form, with_limits
 from etloop.contract.base.value_parsers import bounded, file_name, integer, one_of, words, yes_or_no
 from etloop.contract.model.assignment import PortBackend
 from etloop.contract.model.topology import MOST_RAILS
@@ -59,7 +59,7 @@ _link_rate: Final = bounded(parse_rate_bps, 1_000_000, 3_200_000_000_000, format
 _poll: Final = bounded(parse_duration_ns, NS_PER_US, 1000 * NS_PER_US, format_duration)
 
 
-@formed(limited(DURATION, "1us to 1ms"))
+@formed(with_limits(DURATION, "1us to 1ms"))
 def _poll_us(text: str) -> int:
     return _poll(text) // NS_PER_US
 

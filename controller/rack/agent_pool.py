@@ -26,7 +26,7 @@ from etloop.contract.protocol.messages import (
     RefusalCause,
     Refused,
     Welcome,
-    clipped,
+    clip,
 )
 from etloop.controller.session.actions import Action, LogLine, Send
 from etloop.controller.session.clock_map import ClockOffset
@@ -442,4 +442,4 @@ def _process(hello: Hello) -> tuple[str, int, str]:
 
 
 def _refusal(identity: bytes, why: str, cause: RefusalCause = RefusalCause.MISTAKE) -> Send:
-    return Send(identity, Refused(clipped(why), cause))
+    return Send(identity, Refused(clip(why), cause))

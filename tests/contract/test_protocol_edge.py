@@ -28,7 +28,7 @@ from etloop.contract.protocol.messages import (
     Hello,
     Report,
     Welcome,
-    clipped,
+    clip,
 )
 from etloop.contract.protocol.wire import decode_from_agent, decode_from_controller, encode
 from tests.support.control_plane.protocol_golden import (
@@ -300,9 +300,9 @@ def test_counters_that_are_mostly_zeros_travel_as_a_few_bytes() -> None:
 
 
 def test_long_texts_are_cut_visibly() -> None:
-    assert clipped("short") == "short"
-    assert len(clipped("x" * 9999)) == MAX_TEXT_CHARS
-    assert clipped("x" * 9999).endswith("x ...")
+    assert clip("short") == "short"
+    assert len(clip("x" * 9999)) == MAX_TEXT_CHARS
+    assert clip("x" * 9999).endswith("x ...")
 
 
 def test_decoded_columns_cannot_be_written() -> None:

@@ -23,14 +23,14 @@ from etloop.contract.base.units import (
     parse_rate_bps,
     parse_share_per_million,
 )
-from etloop.contract.base.value_form import RATE, FormedParser, formed, limited, pattern_form
+from etloop.contract.base.value_form import RATE, FormedParser, formed, pattern_form, with_limits
 from etloop.contract.base.value_parsers import bounded
 from etloop.workload.serving.model_file import Model
 
 _LONGEST_NS: Final = 3600 * NS_PER_S
 
 
-@formed(limited(RATE, "8bps to 1000000Tbps"))
+@formed(with_limits(RATE, "8bps to 1000000Tbps"))
 def _bytes_per_second(text: str) -> int:
     return bounded(parse_rate_bps, 8, 10**18, format_rate)(text) // 8
 

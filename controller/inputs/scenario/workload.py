@@ -19,7 +19,7 @@ from etloop.contract.base.units import (
     parse_flops,
     parse_rate_bps,
 )
-from etloop.contract.base.value_form import RATE, FormedParser, formed, limited, pattern_form
+from etloop.contract.base.value_form import RATE, FormedParser, formed, pattern_form, with_limits
 from etloop.contract.base.value_parsers import bounded, integer, words
 from etloop.contract.base.yaml_reader import Section
 from etloop.controller.inputs.scenario.loads import LOAD_KEYS, Load, has_load, read_load
@@ -62,7 +62,7 @@ class Source:
     """The ranks that are replayed if the remaining ones are only modelled; None if all are replayed."""
 
 
-@formed(limited(RATE, "8bps to 1000000Tbps"))
+@formed(with_limits(RATE, "8bps to 1000000Tbps"))
 def _bytes_per_second(text: str) -> int:
     return bounded(parse_rate_bps, 8, 10**18, format_rate)(text) // 8
 

@@ -9,7 +9,7 @@
 
 namespace etloop {
 
-// What carries messages between queue pairs.
+// Transport of messages between queue pairs.
 enum class TransportKind : uint8_t { roce = 0, mrc = 1, uet = 2 };
 
 // Which queue pair of a port sends next while several have data. Cards differ, so both are settings
@@ -91,7 +91,7 @@ struct RecoverySettings {
   }
 };
 
-// What the least time between two congestion notifications is counted for.
+// Scope of the least time between two congestion notifications.
 enum class CnpScope : uint8_t { queue_pair = 0, port = 1 };
 
 // Congestion notification packets (CNPs) that answer marked packets. Defaults of time and DSCP: ConnectX.
