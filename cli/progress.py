@@ -83,7 +83,7 @@ class StatusWatcher:
     def take_counters(self, source: str, batch: CounterBatch) -> None:
         """Ignore the reading of the device's counters."""
 
-    def stored(self, ops: int) -> None:
+    def note_stored(self, ops: int) -> None:
         """Ignore the number of stored ops."""
 
 

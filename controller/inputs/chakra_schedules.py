@@ -209,7 +209,7 @@ def _of_kind(rank: RankTrace, kind: NodeKind) -> Iterable[int]:
 
 
 def _no_peer(rank: RankTrace, at: int, verb: str, peer: int, ranks: int) -> Problem:
-    peer_name = "nobody" if peer == ABSENT else f"rank {peer}"
+    peer_name = "no peer" if peer == ABSENT else f"rank {peer}"
     problem = f"node {rank.node_id[at]} {verb} {peer_name}"
     return Problem(rank.path, problem, f"name another rank from 0 to {ranks - 1}")
 

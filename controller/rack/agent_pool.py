@@ -63,7 +63,7 @@ class AgentPresence:
 
     name: str
     hello: Hello | None
-    """Its last Hello; None if it never joined."""
+    """Last Hello of the agent; None if it never joined."""
     idle_slots: int
     leased_slots: int
     silent_ns: int | None
@@ -223,7 +223,7 @@ class Hub:
         if isinstance(message, Hello):
             return self._on_hello(identity, message, now_ns)
         for roster in self._idle:
-            name = roster.heard(identity, now_ns)
+            name = roster.note_heard(identity, now_ns)
             if name is None:
                 continue
             match message:
@@ -240,7 +240,7 @@ class Hub:
     def on_malformed(self, identity: bytes, error: ProtocolError, now_ns: int) -> tuple[Action, ...]:
         """Refuse a connection that is not leased after it violated the protocol."""
         for roster in self._idle:
-            name = roster.heard(identity, now_ns)
+            name = roster.note_heard(identity, now_ns)
             if name is not None:
                 roster.leave(name)
                 line = LogLine(f"refused agent '{name}': {error}", kind=f"refused agent '{name}'")
@@ -269,7 +269,7 @@ class Hub:
         self._claims = {name: min(now_ns, since_ns + missed_ns) for name, since_ns in self._claims.items()}
 
     def on_tick(self, now_ns: int) -> tuple[Action, ...]:
-        """Remove silent agents, and send heartbeats that are due at `now_ns`."""
+        """Remove silent agents, and send the heartbeats whose time has come at `now_ns`."""
         actions: list[Action] = []
         self._now_ns = now_ns
         if now_ns >= self._order_again_ns:
@@ -280,7 +280,7 @@ class Hub:
                 for identity in open_connections
             )
         for slot, roster in enumerate(self._idle):
-            for name, why in roster.lost(now_ns):
+            for name, why in roster.lost_members(now_ns):
                 roster.leave(name)
                 actions.append(
                     LogLine(f"agent '{name}' is gone: {why} (slot {slot})", kind=f"agent '{name}' silent")

@@ -127,18 +127,18 @@ class Rack:
         `known_problems`: the result of `validate` for its scenario, if it has been called already.
         """
         try:
-            return self._submitted(request, who, known_problems)
+            return self._accept(request, who, known_problems)
         except StoreFailed as error:
             return Rejected((Problem("controller", str(error), "submit the job again when there is room"),))
 
-    def _submitted(
+    def _accept(
         self, request: JobRequest, who: str, known_problems: tuple[Problem, ...] | None
     ) -> Accepted | Known | Rejected:
         earlier = self.store.by_client_key(request.client_key)
         if earlier is not None:
             return again(earlier, request)
         scenario_problems = self.validate(request.scenario_text) if known_problems is None else known_problems
-        request = self.people.bounded(request)
+        request = self.people.with_time_bound(request)
         problems = (
             *self._problems(),
             *self.people.problems(request, self._queued.values()),
@@ -183,7 +183,7 @@ class Rack:
         if job is None or job.state in ENDED:
             return job
         if job.state is JobState.QUEUED:
-            return self._ended(job, JobEvent.CANCELLED, who, (ExitCode.RUN_ERROR, f"cancelled by {who}"))
+            return self._end(job, JobEvent.CANCELLED, who, (ExitCode.RUN_ERROR, f"cancelled by {who}"))
         if job_id not in self._cancelling and job.state is not JobState.STORING:
             self.store.note(who, "asked to cancel", job_id)
             self._cancelling[job_id] = who
@@ -240,9 +240,9 @@ class Rack:
         """End a job that `recover` returned, after its processes have ended; it has `artifact_bytes` on disk."""
         job = self._running[job_id]
         records_text = "its records are kept" if summary else "no result was stored"
-        reason = self._retried(job, f"the controller stopped while the job was {job.state}; {records_text}")
+        reason = self._retry(job, f"the controller stopped while the job was {job.state}; {records_text}")
         why = (ExitCode.RUN_ERROR, reason)
-        return self._ended(job, JobEvent.ABANDONED, CONTROLLER, why, summary, artifact_bytes)
+        return self._end(job, JobEvent.ABANDONED, CONTROLLER, why, summary, artifact_bytes)
 
     def enter(self, state: RackState) -> None:
         """Set and publish the controller's own state."""
@@ -365,7 +365,7 @@ class Rack:
             case OrderKind.DRAINED | OrderKind.QUARANTINED:
                 pass  # Waiting jobs are published after the next pass over the queue; ports have no topic.
             case OrderKind.HELD:
-                self._published(self._queued[subject])
+                self._publish(self._queued[subject])
             case OrderKind.PAUSED:
                 self.publish(RackChanged(self.state))
                 self._publish_waiting()
@@ -374,7 +374,7 @@ class Rack:
         """Change the priority of a queued job."""
         self._changes += 1
         changed_job = self._queued[job.job_id] = self.store.prioritise(job, priority, who)
-        return self._published(changed_job)
+        return self._publish(changed_job)
 
     def requeue(self, job: Job, request: JobRequest, who: str) -> Job:
         """Queue the request of a job as a new job, at most once per job."""
@@ -384,9 +384,9 @@ class Rack:
         if is_new:
             self._queued[new_job.job_id] = new_job
             self._changes += 1
-            self._published(new_job)
+            self._publish(new_job)
             if job.state in ENDED:
-                self._published(job)
+                self._publish(job)
         return new_job
 
     # ---- the life of a job
@@ -423,8 +423,8 @@ class Rack:
         if who and exit_code is not ExitCode.PASS:
             ending, reason = JobEvent.CANCELLED, f"cancelled by {who}"
         elif exit_code is ExitCode.RUN_ERROR and not at_limit:
-            reason = self._retried(job, reason)
-        return self._ended(job, ending, who or CONTROLLER, (exit_code, reason), summary, artifact_bytes)
+            reason = self._retry(job, reason)
+        return self._end(job, ending, who or CONTROLLER, (exit_code, reason), summary, artifact_bytes)
 
     def cancel_requests(self) -> dict[str, str]:
         """Return running jobs that shall stop -> who asked."""
@@ -437,7 +437,7 @@ class Rack:
 
     # ---- inside
 
-    def _retried(self, job: Job, reason: str) -> str:
+    def _retry(self, job: Job, reason: str) -> str:
         """Queue a job again that failed because of the rack, if its retries allow, and return the reason of its end."""
         if not job.request.retries:
             return reason
@@ -480,9 +480,9 @@ class Rack:
             self._forget_held(job.job_id)
         if event is JobEvent.GATHERED:
             self.health.note_prepared(advanced.leased)
-        return advanced if advanced.state in ENDED else self._published(advanced)
+        return advanced if advanced.state in ENDED else self._publish(advanced)
 
-    def _ended(
+    def _end(
         self,
         job: Job,
         event: JobEvent,
@@ -498,9 +498,9 @@ class Rack:
         }
         ended = self._advance(job, event, who, exit_code=code, reason=bounded_reason(reason), **fields)
         self._held.pop(job.job_id, None)
-        return self._published(ended, summary)
+        return self._publish(ended, summary)
 
-    def _published(self, job: Job, summary: str = "") -> Job:
+    def _publish(self, job: Job, summary: str = "") -> Job:
         self.publish(JobChanged(job, summary))
         return job
 

@@ -139,7 +139,7 @@ class BrokerConfig:
         )
 
     def broken_rules(self, _: Collection[str]) -> Iterator[Problem]:
-        """Yield what would expose passwords, and what an embedded broker does not have."""
+        """Yield settings that would expose passwords, and settings that an embedded broker does not have."""
         exposed = self.tls is None and not is_loopback(f"tcp://{self.host}:{self.settings.port}")
         if exposed and not self.insecure and not self.embedded:
             yield Problem(

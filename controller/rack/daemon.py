@@ -116,12 +116,12 @@ class Daemon:
     async def run(self) -> ExitCode:
         """Serve until ordered to end, and wind up. Raises `ConfigError` if it cannot listen."""
         try:
-            return await self._served()
+            return await self._run_service()
         finally:
             self.store.close()
             os.close(self.lock)
 
-    async def _served(self) -> ExitCode:
+    async def _run_service(self) -> ExitCode:
         LoopTroubles(self.log).install()
         rig = self.rig.now
         async with open_router(rig.bind, CurveServer.of(rig.security)) as link:
@@ -298,9 +298,9 @@ class Daemon:
 
         lock_path = lock_of(self.config.state_dir, begin.run_id)
         child = RunChild(begin, lock_path, self.config.limits.run_memory_bytes, on_frame)
-        return child, asyncio.create_task(self._lived(child, begin.run_id))
+        return child, asyncio.create_task(self._wait_for_exit(child, begin.run_id))
 
-    async def _lived(self, child: RunChild, job_id: str) -> str:
+    async def _wait_for_exit(self, child: RunChild, job_id: str) -> str:
         """Wait for a process to end, see `RunChild.live`, and remove files of its run that are of no further use."""
         death = await child.run()
         try:
@@ -436,7 +436,7 @@ class Daemon:
             ended = run.outcome
             if self._may_be_closed(run, now_ns):
                 return
-            job = self._ended(run)
+            job = self._record_end(run)
         except (StoreFailed, OSError) as error:
             if isinstance(error, StoreFailed):
                 self.obstacles.note(STORE, str(error))
@@ -463,7 +463,7 @@ class Daemon:
         if not run.outcome.stored and not run.is_inherited and (text := artifacts.summary_text(directory)):
             run.outcome = end_on_disk(run.outcome, text, is_judged=(directory / "report.html").is_file())
 
-    def _ended(self, run: RackRun) -> Job:
+    def _record_end(self, run: RackRun) -> Job:
         """Record the end of a run. Raises `StoreFailed`, and `OSError` if its directory cannot be read."""
         ended, directory = run.outcome, artifacts_of(self.config, run.job_id)
         # Count incomplete results too: retention has to know every directory.
@@ -507,11 +507,11 @@ class Daemon:
     # ---- housekeeping
 
     def _publish_agents(self, now_ns: int) -> None:
-        for name, standing in self.hub.standings().items():
+        for name, status in self.hub.standings().items():
             known = self._known.get(name, (0, 0, None))
-            if known != standing:
-                self._known[name] = standing
-                self._note_host(name, known[2], standing[2])
+            if known != status:
+                self._known[name] = status
+                self._note_host(name, known[2], status[2])
                 self.rack.publish(AgentChanged(self.hub.presence_of(name, now_ns)))
 
     def _note_host(self, agent: str, before: Hello | None, now: Hello | None) -> None:

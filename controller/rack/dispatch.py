@@ -41,7 +41,7 @@ def _nothing_reserved(job: Job) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Restrictions:
-    """What keeps jobs from ports in addition to other jobs."""
+    """Reasons that keep jobs from ports in addition to other jobs."""
 
     out_of_service: Mapping[str, str] = field(default_factory=dict)
     """Port -> why no job gets it."""
@@ -107,11 +107,11 @@ def decide(
             held.append(Held(job, f"{owner} has reached the limit of running jobs"))
             continue
         closed = {**restrictions.reserved(job), **restrictions.out_of_service}
-        wanted_ports = _wanted(job.request.ports, ports, (lease_of, claimed, closed), present)
+        wanted_ports = _choose_ports(job.request.ports, ports, (lease_of, claimed, closed), present)
         if unmet := _unmet(job.request.ports, wanted_ports, agent_of):
             held.append(Held(job, unmet))  # It claims no port: there may never be enough.
             continue
-        obstacle = _closed(wanted_ports, closed)
+        obstacle = _closed_reason(wanted_ports, closed)
         obstacle = obstacle or _obstacle(wanted_ports, agent_of, lease_of, claimed, present)
         if not obstacle and running >= most_running:
             obstacle = f"{running} jobs are running, at most {most_running} may"
@@ -142,7 +142,7 @@ def misfit(demand: PortDemand, ports: Sequence[RackPort]) -> str:
     return ""
 
 
-def _wanted(
+def _choose_ports(
     demand: PortDemand,
     ports: Sequence[RackPort],
     unfree: tuple[Mapping[str, str], Mapping[str, str], Mapping[str, str]],
@@ -176,20 +176,20 @@ def _unmet(demand: PortDemand, wanted: Sequence[str], agent_of: Mapping[str, str
     return ""
 
 
-def _closed(wanted: Sequence[str], closed: Mapping[str, str]) -> str:
+def _closed_reason(wanted: Sequence[str], closed: Mapping[str, str]) -> str:
     return next((f"port {label} is {closed[label]}" for label in wanted if label in closed), "")
 
 
 def _obstacle(
     wanted: Sequence[str],
     agent_of: Mapping[str, str],
-    taken: Mapping[str, str],
+    leased: Mapping[str, str],
     claimed: Mapping[str, str],
     present: AbstractSet[str],
 ) -> str:
     for label in wanted:
-        if label in taken:
-            return f"port {label} is leased to job {taken[label]}"
+        if label in leased:
+            return f"port {label} is leased to job {leased[label]}"
         if label in claimed:
             return f"port {label} is kept for job {claimed[label]}, which is ahead in the queue"
         if agent_of[label] not in present:

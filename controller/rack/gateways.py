@@ -29,7 +29,7 @@ class Gateway(Protocol):
 @contextlib.asynccontextmanager
 async def serving(gateways: tuple[Gateway, ...], log: RackLog) -> AsyncIterator[None]:
     """Serve gateways for the block, then let each announce that the controller ends."""
-    tasks = [asyncio.create_task(_served(gateway, log)) for gateway in gateways]
+    tasks = [asyncio.create_task(_serve(gateway, log)) for gateway in gateways]
     try:
         yield
     finally:
@@ -37,7 +37,7 @@ async def serving(gateways: tuple[Gateway, ...], log: RackLog) -> AsyncIterator[
         await end(tasks)
 
 
-async def _served(gateway: Gateway, log: RackLog) -> None:
+async def _serve(gateway: Gateway, log: RackLog) -> None:
     while True:
         try:
             await gateway.serve()

@@ -29,12 +29,12 @@ class JobState(StrEnum):
 
     QUEUED = "queued"
     STARTING = "starting"
-    """It has its ports; the trace is read, the job planned, its agents gathered."""
+    """The job has its ports; the trace is read, the job planned, its agents gathered."""
     RUNNING = "running"
     STORING = "storing"
     """Traffic has ended; results are being written."""
     FINISHED = "finished"
-    """It has a result, given by its exit code."""
+    """The job has a result, given by its exit code."""
     CANCELLED = "cancelled"
     INTERRUPTED = "interrupted"
     """The controller ended while it ran; its records up to then are kept."""
@@ -45,7 +45,7 @@ class JobEvent(Enum):
 
     LEASED = auto()
     GATHERED = auto()
-    """Its agents have their assignments; traffic begins."""
+    """The job's agents have their assignments; traffic begins."""
     TRAFFIC_ENDED = auto()
     STORED = auto()
     UNPREPARED = auto()
@@ -152,7 +152,7 @@ class Job:
     reason: str = ""
     """Why it did not pass, for people."""
     run_directory: str = ""
-    """Name below the artifact directory; "" if nothing was kept."""
+    """Name below the artifact directory; "" if no files were kept."""
     artifact_bytes: int = 0
 
 

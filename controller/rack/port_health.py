@@ -31,9 +31,9 @@ class PortState(Enum):
 
     IN_SERVICE = auto()
     SUSPECT = auto()
-    """Its preparation failed for the last job that had it."""
+    """The port's preparation failed for the last job that had it."""
     QUARANTINED = auto()
-    """Its preparation failed for two jobs in a row: no job gets it."""
+    """The port's preparation failed for two jobs in a row: no job gets it."""
 
 
 class PortEvent(Enum):
@@ -42,9 +42,9 @@ class PortEvent(Enum):
     PREPARED = auto()
     """Traffic began on it."""
     UNPREPARED = auto()
-    """Its preparation failed for another job than before."""
+    """The port's preparation failed for another job than before."""
     HOST_CHANGED = auto()
-    """Its agent reports another host state, such as a link that is up."""
+    """The port's agent reports another host state, such as a link that is up."""
     RESTORED = auto()
     """An operator returned it to service."""
 

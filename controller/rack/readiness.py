@@ -43,15 +43,15 @@ class Obstacles:
         """Return the reasons, for /healthz and for waiting jobs."""
         return tuple(self._found.values())
 
-    def note(self, about: str, what: str) -> None:
+    def note(self, about: str, obstacle: str) -> None:
         """Set or, with "", clear the obstacle of a subject. Logs only its beginning and its end."""
-        if self._found.get(about, "") == what:
+        if self._found.get(about, "") == obstacle:
             return
-        if what:
+        if obstacle:
             is_new = about not in self._found
-            self._found[about] = what
+            self._found[about] = obstacle
             if is_new:
-                self._log.rack("no job starts", why=what)
+                self._log.rack("no job starts", why=obstacle)
         else:
             self._log.rack("fixed", what=self._found.pop(about))
 

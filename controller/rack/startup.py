@@ -62,7 +62,7 @@ from etloop.runtime.watched_file import WatchedFile
 
 
 def open_daemon(config: RackConfig, log: RackLog) -> Daemon:
-    """Return a daemon with its store open. Raises `ConfigError` with what cannot be used."""
+    """Return a daemon with its store open. Raises `ConfigError` with the settings that cannot be used."""
     rig, rig_text = read_rig(config)
     check_exposure(
         SessionSettings("", rig.bind, CurveServer.of(rig.security), insecure=rig.security.insecure)
@@ -75,15 +75,15 @@ def open_daemon(config: RackConfig, log: RackLog) -> Daemon:
             f"{config.state_dir} lies below scenario_root, where scenarios could read results of other jobs"
         )
         raise ConfigError(Problem("state_dir", problem, "name a directory outside of it"))
-    lock = _taken(config.state_dir)
+    lock = _lock_state(config.state_dir)
     try:
-        return _assembled(config, rig, rig_text, lock, log)
+        return _assemble(config, rig, rig_text, lock, log)
     except BaseException:
         os.close(lock)
         raise
 
 
-def _taken(state_dir: Path) -> int:
+def _lock_state(state_dir: Path) -> int:
     """Make the state directory and return its lock's descriptor. Raises `ConfigError` if it is unusable or locked."""
     try:
         # Not world-readable: scenarios and results are served by /runs/ to clients with the right to read them.
@@ -102,7 +102,7 @@ def _taken(state_dir: Path) -> int:
     return lock
 
 
-def _assembled(config: RackConfig, rig: Rig, rig_text: str, lock: int, log: RackLog) -> Daemon:
+def _assemble(config: RackConfig, rig: Rig, rig_text: str, lock: int, log: RackLog) -> Daemon:
     store = JobStore.open(config.state_dir / "jobs.sqlite")
     try:
         find_missing_files = partial(named_file_problems, root=config.scenario_root)

@@ -27,10 +27,10 @@ def number_threads(
     return {agent: range_on[machine_of[agent]].start for agent in threads}, range_on
 
 
-def lowest_free(taken: Iterable[range], count: int) -> range:
-    """Return the lowest range of `count` consecutive numbers that overlaps none of `taken`."""
+def lowest_free(used_ranges: Iterable[range], count: int) -> range:
+    """Return the lowest range of `count` consecutive numbers that overlaps none of `used_ranges`."""
     first = 0
-    for used in sorted(taken, key=lambda numbers: numbers.start):
+    for used in sorted(used_ranges, key=lambda numbers: numbers.start):
         if first + count <= used.start:
             break
         first = max(first, used.stop)

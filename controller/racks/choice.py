@@ -67,28 +67,32 @@ class Choice:
     """(name of a rack, reason) for each other rack."""
 
 
-def wish_of(stated: Needs, given: Needs, dut: str, priority: int) -> JobWish:
-    """Return the wish of a job from its scenario (`stated`) and the command line (`given`), which takes precedence.
+def wish_of(stated: Needs, requested: Needs, dut: str, priority: int) -> JobWish:
+    """Return the wish of a job from its scenario (`stated`) and the command line (`requested`), which takes precedence.
 
     A number of ports that follows from the scenario only is the most that are useful.
     """
-    ports = given.ports or (() if given.port_count else stated.ports)
+    ports = requested.ports or (() if requested.port_count else stated.ports)
     port_count, count_key = (
-        (given.port_count, given.count_key) if given.port_count else (stated.port_count, stated.count_key)
+        (requested.port_count, requested.count_key)
+        if requested.port_count
+        else (stated.port_count, stated.count_key)
     )
     link_bps, link_key = (
-        (given.least_link_bps, given.link_key)
-        if given.least_link_bps
+        (requested.least_link_bps, requested.link_key)
+        if requested.least_link_bps
         else (stated.least_link_bps, stated.link_key)
     )
     backends, backend_key = (
-        (given.backends, given.backend_key) if given.backends else (stated.backends, stated.backend_key)
+        (requested.backends, requested.backend_key)
+        if requested.backends
+        else (stated.backends, stated.backend_key)
     )
-    by_scenario = not given.ports and not given.port_count
+    by_scenario = not requested.ports and not requested.port_count
     needs = Needs(
         ports=ports,
         among=() if ports else (stated.ports or stated.among),
-        ports_key=given.ports_key if given.ports else stated.ports_key,
+        ports_key=requested.ports_key if requested.ports else stated.ports_key,
         least_ports=stated.least_ports if by_scenario else 1,
         port_count=0 if ports else port_count,
         count_key=count_key,
@@ -218,14 +222,16 @@ def _candidate(place: RackPlace, view: RackView, wish: JobWish, usual_ns: int) -
         for port in view.inventory.ports
     )
     must_name_ports = has_other_backends or (bool(needs.among) and bool(needs.port_count))
-    port_names = needs.ports or (_named(usable_ports, wanted_count, needs.among) if must_name_ports else ())
+    port_names = needs.ports or (
+        _choose_ports(usable_ports, wanted_count, needs.among) if must_name_ports else ()
+    )
     port_count = 0 if port_names or not needs.port_count else wanted_count
     return Candidate(
         place, jobs_before, jobs_before * each_ns if jobs_before else 0, why, port_names, port_count, shared
     )
 
 
-def _named(usable: Sequence[PortStatus], wanted: int, among: Sequence[str]) -> tuple[str, ...]:
+def _choose_ports(usable: Sequence[PortStatus], wanted: int, among: Sequence[str]) -> tuple[str, ...]:
     """Return the first `wanted` fitting ports, including all of `among`, in the rack's order.
 
     The order is fixed so that the same job always requests the same ports.

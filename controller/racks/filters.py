@@ -35,10 +35,10 @@ def owner_of(job: JobStatus) -> str:
     return job.owner or job.submitter
 
 
-def parse_labels(where: str, given: list[str]) -> dict[str, str]:
+def parse_labels(where: str, texts: list[str]) -> dict[str, str]:
     """Parse NAME=VALUE texts to a mapping. Raises `ConfigError` for an invalid one."""
-    pairs = [label.partition("=") for label in given]
-    invalid = [label for label, (name, mark, _) in zip(given, pairs, strict=True) if not mark or not name]
+    pairs = [label.partition("=") for label in texts]
+    invalid = [label for label, (name, mark, _) in zip(texts, pairs, strict=True) if not mark or not name]
     if invalid:
         raise ConfigError(
             Problem(where, f'"{printable(invalid[0][:64])}" is not a label', "write NAME=VALUE")

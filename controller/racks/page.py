@@ -43,13 +43,13 @@ class PageQuery:
 
 def parse_query(pairs: Mapping[str, Sequence[str]]) -> PageQuery:
     """Parse the query string of a request; empty values are ignored. Raises `ConfigError` for unknown keys or values."""
-    values = {key: [value for value in given if value] for key, given in pairs.items()}
-    for key, given in values.items():
+    values = {key: [value for value in key_values if value] for key, key_values in pairs.items()}
+    for key, key_values in values.items():
         if key not in _KEYS:
             problem = f'unknown key "{printable(key[:64])}"'
             raise ConfigError(Problem("query", problem, f"use {', '.join(_KEYS)}"))
-        if len(given) > _MOST_VALUES:
-            problem = f"{key} is given {len(given)} times"
+        if len(key_values) > _MOST_VALUES:
+            problem = f"{key} is given {len(key_values)} times"
             raise ConfigError(Problem("query", problem, f"give at most {_MOST_VALUES}"))
     states, verdicts = values.get("state", []), values.get("verdict", [])
     _refuse_unknown("state", states, [state.value for state in JobState])
@@ -62,8 +62,8 @@ def parse_query(pairs: Mapping[str, Sequence[str]]) -> PageQuery:
     return PageQuery(frozenset(values.get("rack", [])), jobs, frozenset(verdicts))
 
 
-def _refuse_unknown(key: str, given: Sequence[str], known: Sequence[str]) -> None:
-    if unknown_values := [value for value in given if value not in known]:
+def _refuse_unknown(key: str, values: Sequence[str], known: Sequence[str]) -> None:
+    if unknown_values := [value for value in values if value not in known]:
         problem = f'unknown {key} "{printable(unknown_values[0][:64])}"'
         raise ConfigError(Problem("query", problem, f"use {', '.join(known)}"))
 

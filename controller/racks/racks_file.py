@@ -123,10 +123,10 @@ class Racks:
             names.add(place.name)
 
 
-def racks_path(given: Path | None, environment: Mapping[str, str]) -> Path:
+def racks_path(requested: Path | None, environment: Mapping[str, str]) -> Path:
     """Return the path of `racks.yaml`: the given one, that of ETLOOP_RACKS, or the one in the user's configuration."""
-    if given is not None:
-        return given
+    if requested is not None:
+        return requested
     if environment.get(VARIABLE):
         return Path(environment[VARIABLE])
     home = Path(environment.get("HOME") or "/")

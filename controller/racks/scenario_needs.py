@@ -24,7 +24,7 @@ _BITS_NS: Final = 8 * 1_000_000_000
 
 def needs_of(scenario: Scenario, ranks_of_trace: Callable[[Path], int]) -> Needs:
     """Return the requirements of a scenario. `ranks_of_trace` returns the ranks of a trace, 0 if unknown."""
-    ports, among, ports_key = _named(scenario)
+    ports, among, ports_key = _named_ports(scenario)
     hosts = [_hosts(job, ranks_of_trace) for job in scenario.jobs]
     most_hosts = 0 if 0 in hosts or ports else max(hosts)
     link_bps, link_key = max(_rates(scenario), default=(0, ""))
@@ -44,7 +44,7 @@ def needs_of(scenario: Scenario, ranks_of_trace: Callable[[Path], int]) -> Needs
     )
 
 
-def _named(scenario: Scenario) -> tuple[tuple[str, ...], tuple[str, ...], str]:
+def _named_ports(scenario: Scenario) -> tuple[tuple[str, ...], tuple[str, ...], str]:
     """Return (ports of the whole job, or else ports that some of it names, keys that name them)."""
     labels_found: dict[str, None] = {}
     keys: dict[str, None] = {}

@@ -56,7 +56,7 @@ class RunWatcher(SessionWatcher, Protocol):
     def take_counters(self, source: str, batch: CounterBatch) -> None:
         """Handle a reading of one source of the device's counters."""
 
-    def stored(self, ops: int) -> None:
+    def note_stored(self, ops: int) -> None:
         """Handle the number of ops of a long run that its tables contain so far."""
 
 
@@ -78,7 +78,7 @@ class SilentWatcher:
     def take_counters(self, source: str, batch: CounterBatch) -> None:
         """See `RunWatcher`."""
 
-    def stored(self, ops: int) -> None:
+    def note_stored(self, ops: int) -> None:
         """See `RunWatcher`."""
 
 

@@ -224,7 +224,7 @@ def _twin_by_flows(
 ) -> ExpectedRun | str:
     if changing := _changing_links(plan, device.topology):
         reason = f"; {because}" if because else ""
-        return f"twin: {changing}, of which nothing is known without packets{reason}"
+        return f"twin: {changing}, which cannot be simulated without packets{reason}"
     streams = plan.parts.streams
     network = less_streams(network_of(assignment, _names(assignment), device.topology), streams)
     notes: tuple[str, ...] = (because,) if because else ()

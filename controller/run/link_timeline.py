@@ -36,7 +36,7 @@ class LinkTimeline:
         if not events:
             return
         if not lab:
-            problem = "nothing is known that could take links down: the rig names no lab"
+            problem = "links cannot be taken down: the rig names no lab"
             remedy = "bring one up (etloop lab up --rig-out writes such a rig), run it by etloop twin, or remove it"
             raise ConfigError(Problem(events[0].where or "timeline", problem, remedy))
         counters = lab_status(lab).counters

@@ -173,7 +173,7 @@ def _measured_at_most(
     outcome, tables, rows = executed.outcome, material.plan, executed.connection_rows
     if most is None or options.out_dir is None:
         return measure(outcome, tables, rows, most), {}
-    writing = BlockTables(options.out_dir / SPOOL, outcome, tables, watcher.stored)
+    writing = BlockTables(options.out_dir / SPOOL, outcome, tables, watcher.note_stored)
     try:
         measurement = measure(outcome, tables, rows, most, writing)
         return measurement, writing.finish()

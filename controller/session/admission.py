@@ -105,7 +105,7 @@ class Admission:
             del self._connections[next(iter(self._connections))]
         return True
 
-    def misnamed(self, identity: bytes, name: str) -> str:
+    def name_problem(self, identity: bytes, name: str) -> str:
         """Return why the agent on a connection may not call itself `name`; "" if it may."""
         connection = self._connections.get(identity)
         own = self._names.get(connection.key) if connection is not None else None

@@ -104,7 +104,7 @@ class Roster:
         """Return the member name of a connection; None for an unknown connection."""
         return self._name_of.get(identity)
 
-    def heard(self, identity: bytes, now_ns: int) -> str | None:
+    def note_heard(self, identity: bytes, now_ns: int) -> str | None:
         """Note that a connection is alive, and return its member's name; None for an unknown connection."""
         name = self._name_of.get(identity)
         if name is not None:
@@ -158,7 +158,7 @@ class Roster:
         """Return the member of that name; None if it has not joined."""
         return self._members.get(name)
 
-    def lost(self, now_ns: int) -> tuple[tuple[str, str], ...]:
+    def lost_members(self, now_ns: int) -> tuple[tuple[str, str], ...]:
         """Return the members that count as lost, each with the reason.
 
         They have been silent for longer than the welcome's `lost_after_ns`, or their connection has been closed for

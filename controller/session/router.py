@@ -117,9 +117,9 @@ class RouterLink:
         """Return (): there is no other process between this end and the agents. See `Link`."""
         return ()
 
-    def misnamed(self, identity: bytes, name: str) -> str:
+    def name_problem(self, identity: bytes, name: str) -> str:
         """Return why a name is not the connection's. See `Link`."""
-        return "" if self._admission is None else self._admission.misnamed(identity, name)
+        return "" if self._admission is None else self._admission.name_problem(identity, name)
 
     def take_notices(self) -> tuple[Notice, ...]:
         """Return the notices since the last call. See `Link`."""

@@ -59,7 +59,7 @@ class Link(Protocol):
     def take_pauses(self) -> tuple[int, ...]:
         """Return for how many ns the controller between this end and the agents did not run, each time since the last call."""
 
-    def misnamed(self, identity: bytes, name: str) -> str:
+    def name_problem(self, identity: bytes, name: str) -> str:
         """Return why the agent on a connection may not use `name`; "" if it may."""
 
     def take_notices(self) -> tuple[Notice, ...]:
@@ -206,7 +206,7 @@ async def _receive_burst(session: Session, link: Link, on_event: OnEvent) -> Non
 
 def refusal_of_name(link: Link, identity: bytes, message: AgentMessage) -> tuple[Action, ...]:
     """Return the refusal of a Hello whose name does not belong to the connection's key; () for any other message."""
-    why = link.misnamed(identity, message.name) if isinstance(message, Hello) else ""
+    why = link.name_problem(identity, message.name) if isinstance(message, Hello) else ""
     if not why:
         return ()
     line = LogLine(f"refused a connection: {why}", kind="an agent's key has another name")

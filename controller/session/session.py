@@ -160,7 +160,7 @@ class Session:
         if isinstance(message, Hello):
             self._on_hello(identity, message, now_ns)
             return self._take_actions()
-        name = self._roster.heard(identity, now_ns)
+        name = self._roster.note_heard(identity, now_ns)
         if name is not None and self._over:
             if isinstance(message, Bye):
                 self._pending.discard(name)
@@ -173,7 +173,7 @@ class Session:
 
     def on_malformed(self, identity: bytes, error: ProtocolError, now_ns: int) -> tuple[Action, ...]:
         """Process a message that violates the protocol or is of a version that cannot be decoded."""
-        name = self._roster.heard(identity, now_ns)
+        name = self._roster.note_heard(identity, now_ns)
         if name is None:
             self._actions += self._refusals.lines(f"refused a connection: {error}")
             self._actions.append(Send(identity, Refused(str(error))))
@@ -209,7 +209,7 @@ class Session:
             )  # The connection may recover: answers and progress wait in it.
         self._turned_ns = now_ns
         if not self._over:
-            for name, why in self._roster.lost(now_ns):
+            for name, why in self._roster.lost_members(now_ns):
                 self._on_silent(name, why, now_ns)
         if not self._over:
             self._actions += [Send(identity, ping) for identity, ping in self._roster.due_pings(now_ns)]

@@ -190,7 +190,7 @@ def _read_group(entry: Section, number: int, shaping: Shaping) -> GroupPins:
     if general == Pin() and not pins:
         entry.mistake(
             "algorithm",
-            "nothing is pinned",
+            "pins no choice",
             "write algorithm, protocol or channels, or a collective with them",
         )
     entry.close()

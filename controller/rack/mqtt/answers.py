@@ -90,41 +90,41 @@ class Answers:
             return None
         user = topics.user
         if job_id := topics.job_of_cancel(topic):
-            carry_out_cancel = partial(self._cancelled, user, job_id)
+            carry_out_cancel = partial(self._cancel, user, job_id)
             return self._about_job(user, job_id, Question(CancelRequest, CancelResponse, carry_out_cancel))
         if job_id := topics.job_of_change(topic):
-            carry_out_change = partial(self._changed, user, job_id)
+            carry_out_change = partial(self._change, user, job_id)
             return self._about_job(user, job_id, Question(ChangeRequest, ChangeResponse, carry_out_change))
         entries: dict[str, tuple[Right, Question]] = {
             topics.submit: (
                 Right.SUBMIT,
-                Question(SubmitRequest, SubmitResponse, partial(self._submitted, user)),
+                Question(SubmitRequest, SubmitResponse, partial(self._submit, user)),
             ),
-            topics.list: (Right.LOOK, Question(ListRequest, ListResponse, self._listed)),
+            topics.list: (Right.LOOK, Question(ListRequest, ListResponse, self._list)),
             topics.inventory: (Right.LOOK, Question(InventoryRequest, InventoryResponse, self._inventory)),
             topics.service: (
                 Right.OPERATE,
-                Question(ServiceRequest, ServiceResponse, partial(self._served, user)),
+                Question(ServiceRequest, ServiceResponse, partial(self._set_service, user)),
             ),
             topics.reserve: (
                 Right.OPERATE,
-                Question(ReserveRequest, ReservationResponse, partial(self._reserved, user)),
+                Question(ReserveRequest, ReservationResponse, partial(self._reserve, user)),
             ),
             topics.unreserve: (
                 Right.OPERATE,
-                Question(UnreserveRequest, ReservationResponse, partial(self._unreserved, user)),
+                Question(UnreserveRequest, ReservationResponse, partial(self._unreserve, user)),
             ),
-            topics.pause: (Right.OPERATE, Question(PauseRequest, PauseResponse, partial(self._paused, user))),
+            topics.pause: (Right.OPERATE, Question(PauseRequest, PauseResponse, partial(self._pause, user))),
         }
         if topic not in entries:
             return None
         right, question = entries[topic]
-        return self._permitted(user, lambda: right, question)
+        return self._require_right(user, lambda: right, question)
 
     def _about_job(self, user: str, job_id: str, question: Question) -> Question:
-        return self._permitted(user, lambda: right_over(self._rack.store.find(job_id), user), question)
+        return self._require_right(user, lambda: right_over(self._rack.store.find(job_id), user), question)
 
-    def _permitted(self, user: str, right: Callable[[], Right], question: Question) -> Question:
+    def _require_right(self, user: str, right: Callable[[], Right], question: Question) -> Question:
         """Wrap a request so that it is refused, and the refusal audited, if the user lacks the right."""
 
         async def carry_out(payload: Any) -> Any:
@@ -140,7 +140,7 @@ class Answers:
 
         return replace(question, carry_out=carry_out)
 
-    async def _submitted(self, user: str, payload: SubmitRequest) -> SubmitResponse:
+    async def _submit(self, user: str, payload: SubmitRequest) -> SubmitResponse:
         request = JobRequest(
             scenario_text=payload.scenario,
             ports=PortDemand(payload.ports, payload.port_count, payload.least_link_bps),
@@ -155,23 +155,23 @@ class Answers:
             scenario_name=payload.scenario_name,
         )
         # In a thread: a long scenario takes seconds to read, and the loop must keep sending heartbeats to agents.
-        found = await asyncio.to_thread(self._rack.validate, payload.scenario)
-        match self._rack.submit(request, actor(MQTT, payload.submitter, user), found):
+        problems = await asyncio.to_thread(self._rack.validate, payload.scenario)
+        match self._rack.submit(request, actor(MQTT, payload.submitter, user), problems):
             case Accepted(job):
                 return SubmitResponse(FORMAT, True, False, self.status(job), (), payload.correlation)
             case Known(job):
                 return SubmitResponse(FORMAT, True, True, self.status(job), (), payload.correlation)
-            case Rejected(found):
-                return refusal(SubmitResponse, found, payload.correlation)
+            case Rejected(problems):
+                return refusal(SubmitResponse, problems, payload.correlation)
 
-    async def _cancelled(self, user: str, job_id: str, payload: CancelRequest) -> CancelResponse:
+    async def _cancel(self, user: str, job_id: str, payload: CancelRequest) -> CancelResponse:
         if problems := claim_problems("submitter", payload.submitter):
             return refusal(CancelResponse, problems, payload.correlation)
         job = self._rack.cancel(job_id, actor(MQTT, payload.submitter, user))
         status = self.status(job) if job is not None else None
         return CancelResponse(FORMAT, job is not None, status, (), payload.correlation)
 
-    async def _changed(self, user: str, job_id: str, payload: ChangeRequest) -> ChangeResponse:
+    async def _change(self, user: str, job_id: str, payload: ChangeRequest) -> ChangeResponse:
         if problems := claim_problems("submitter", payload.submitter):
             return refusal(ChangeResponse, problems, payload.correlation)
         who, operators = actor(MQTT, payload.submitter, user), self._operators
@@ -204,7 +204,7 @@ class Answers:
         is_own = order is not None and is_by(order.who, MQTT, user)
         return order is None or is_own or self._rack.people.problem(user, Right.OPERATE) is None
 
-    async def _served(self, user: str, payload: ServiceRequest) -> ServiceResponse:
+    async def _set_service(self, user: str, payload: ServiceRequest) -> ServiceResponse:
         if problems := claim_problems("submitter", payload.submitter):
             return refusal(ServiceResponse, problems, payload.correlation)
         order = self._operators.undrain if payload.in_service else self._operators.drain
@@ -213,7 +213,7 @@ class Answers:
             return refusal(ServiceResponse, ports.problems, payload.correlation)
         return ServiceResponse(FORMAT, self._port_statuses(ports), (), payload.correlation)
 
-    async def _reserved(self, user: str, payload: ReserveRequest) -> ReservationResponse:
+    async def _reserve(self, user: str, payload: ReserveRequest) -> ReservationResponse:
         if problems := claim_problems("submitter", payload.submitter):
             return refusal(ReservationResponse, problems, payload.correlation)
         request = Wanted(payload.ports, payload.user, payload.begins_at, payload.ends_at, payload.reason)
@@ -223,7 +223,7 @@ class Answers:
             return refusal(ReservationResponse, reservation.problems, payload.correlation)
         return ReservationResponse(FORMAT, True, reservation_status(reservation), (), payload.correlation)
 
-    async def _unreserved(self, user: str, payload: UnreserveRequest) -> ReservationResponse:
+    async def _unreserve(self, user: str, payload: UnreserveRequest) -> ReservationResponse:
         if problems := claim_problems("submitter", payload.submitter):
             return refusal(ReservationResponse, problems, payload.correlation)
         who = actor(MQTT, payload.submitter, user)
@@ -233,7 +233,7 @@ class Answers:
         status = reservation_status(reservation) if reservation is not None else None
         return ReservationResponse(FORMAT, reservation is not None, status, (), payload.correlation)
 
-    async def _paused(self, user: str, payload: PauseRequest) -> PauseResponse:
+    async def _pause(self, user: str, payload: PauseRequest) -> PauseResponse:
         if problems := claim_problems("submitter", payload.submitter):
             return refusal(PauseResponse, problems, payload.correlation)
         order = self._operators.pause if payload.paused else self._operators.resume
@@ -242,7 +242,7 @@ class Answers:
             return refusal(PauseResponse, refused.problems, payload.correlation)
         return PauseResponse(FORMAT, self._rack.pause_text(), (), payload.correlation)
 
-    async def _listed(self, payload: ListRequest) -> ListResponse:
+    async def _list(self, payload: ListRequest) -> ListResponse:
         states = payload.states or tuple(JobState)
         if payload.client_key:
             job_of_key = self._rack.store.by_client_key(payload.client_key)

@@ -399,7 +399,7 @@ class MqttGateway:
                 int(job.exit_code) if job.exit_code is not None else 50,
                 job.reason,
                 job.run_directory,
-                _parsed(summary_text),
+                _parse_summary(summary_text),
                 self._rack.requeued_as(job.job_id),
                 self._rack.links.results(job),
                 self._rack.links.log(job),
@@ -437,5 +437,5 @@ class MqttGateway:
         )
 
 
-def _parsed(summary: str) -> Any:
+def _parse_summary(summary: str) -> Any:
     return json.loads(summary) if summary and len(summary) <= _MOST_SUMMARY_BYTES else None

@@ -161,12 +161,12 @@ class JobChange(StrEnum):
     """Changes of a job other than its end."""
 
     HOLD = "hold"
-    """It stays queued until it is released."""
+    """The job stays queued until it is released."""
     RELEASE = "release"
     PRIORITISE = "prioritise"
-    """Its priority changes."""
+    """The job's priority changes."""
     REQUEUE = "requeue"
-    """Its request is queued as a new job, once."""
+    """The job's request is queued as a new job, once."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,8 +138,8 @@ class Topics:
     def may_respond_on(self, topic: str) -> bool:
         """Return whether the controller may publish an answer on this topic, which a client chose.
 
-        An answer on a topic of a rack API would be taken for a job's state, or for a request. Of those topics only
-        `replies/` of this rack are for answers.
+        An answer on a topic of a rack API would be taken for a job's state, or for a request. Only
+        `replies/` of this rack among those topics are for answers.
         """
         if not topic or len(topic.encode()) > _LONGEST_TOPIC or topic[0] == "$" or _UNPUBLISHED.search(topic):
             return False

@@ -1,4 +1,4 @@
-"""Decides whether a rig may replace the one in service, and in what they differ. Pure.
+"""Decides whether a rig may replace the one in service, and describes their differences. Pure.
 
 A run keeps its rig to its end, so ports that jobs run on must not change: otherwise their addresses could be given to
 another job under another name. The controller's address and keys are fixed at its start.
@@ -78,7 +78,7 @@ def refusals(served: Rig, wanted: Rig, leases: Mapping[str, str]) -> tuple[Probl
 
 
 def difference(served: Rig, wanted: Rig) -> str:
-    """Describe in what two rigs differ, for people."""
+    """Describe the differences of two rigs, for people."""
     old_ports, new_ports = served.ports, wanted.ports
     kinds = (
         ("new", [label for label in new_ports if label not in old_ports]),
@@ -88,10 +88,10 @@ def difference(served: Rig, wanted: Rig) -> str:
             [label for label in new_ports if label in old_ports and new_ports[label] != old_ports[label]],
         ),
     )
-    parts = [f"{kind}: {_named(labels)}" for kind, labels in kinds if labels]
+    parts = [f"{kind}: {_join_labels(labels)}" for kind, labels in kinds if labels]
     return "; ".join(parts) or ("the ports are unchanged" if served != wanted else "the rig is unchanged")
 
 
-def _named(labels: list[str]) -> str:
+def _join_labels(labels: list[str]) -> str:
     more_text = f" and {len(labels) - _MOST_NAMED} more" if len(labels) > _MOST_NAMED else ""
     return ", ".join(labels[:_MOST_NAMED]) + more_text

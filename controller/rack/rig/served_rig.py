@@ -75,7 +75,7 @@ class ServedRig:
         finished, self._reading = self._reading, None
         try:
             rig, text = finished.result()
-            difference_text = self._accepted(rig)
+            difference_text = self._accept(rig)
         except (ConfigError, StoreFailed) as error:
             self._refuse(str(error))
             return ()
@@ -86,7 +86,7 @@ class ServedRig:
         if self._reading is not None:
             await end([self._reading])
 
-    def _accepted(self, rig: Rig) -> str:
+    def _accept(self, rig: Rig) -> str:
         """Record the new rig in the audit trail and return its difference.
 
         Raises `ConfigError` if the rig is refused, `StoreFailed` if it cannot be recorded.
@@ -97,7 +97,7 @@ class ServedRig:
         self._rack.store.note(SIGNAL, "read the rig again", detail=difference_text)
         return difference_text
 
-    def _serve(self, rig: Rig, text: str, what: str) -> tuple[Action, ...]:
+    def _serve(self, rig: Rig, text: str, difference_text: str) -> tuple[Action, ...]:
         removed_agents = {agent.name for agent in self.now.agents} - {agent.name for agent in rig.agents}
         self.now, self.text = rig, text
         self._rack.serve(rack_ports(rig))
@@ -106,7 +106,7 @@ class ServedRig:
         for name in sorted(removed_agents):
             self._rack.publish(AgentForgotten(name))
         self._rack.publish(RackChanged(self._rack.state))
-        self._log.rack("rig read again", ports=len(rig.ports), difference=what)
+        self._log.rack("rig read again", ports=len(rig.ports), difference=difference_text)
         return actions
 
     def _refuse(self, why: str) -> None:

@@ -110,7 +110,7 @@ def _places(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def confine_files(*allowed: Path) -> Iterator[None]:
-    """Restrict this thread for the block: it opens and lists only files below `allowed`, or what Python itself needs.
+    """Restrict this thread for the block: it opens and lists only files below `allowed`, or files that Python needs.
 
     Pipes and devices below `allowed` are refused, too. Raises `ConfigError` where a file is opened. Other threads are not
     affected.

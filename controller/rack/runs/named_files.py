@@ -1,6 +1,6 @@
 """Finds files of a submitted scenario that do not exist, so that a submitter learns it at once. A shell: the disk.
 
-Only the run's process reads the files, and checks again, since a file may be gone by then. Nothing is opened here; the
+Only the run's process reads the files, and checks again, since a file may be gone by then. This module opens no file; the
 only directory listed is that of a trace prefix.
 """
 

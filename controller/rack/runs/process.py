@@ -168,7 +168,7 @@ class DaemonLink:
         pauses, self._pauses = tuple(self._pauses), []
         return pauses
 
-    def misnamed(self, identity: bytes, name: str) -> str:
+    def name_problem(self, identity: bytes, name: str) -> str:
         """Return "": the daemon has checked the name already. See `Link`."""
         return ""
 
@@ -242,7 +242,7 @@ class DaemonWatcher:
     def take_counters(self, source: str, batch: CounterBatch) -> None:
         """Ignore readings of the device's counters as they arrive. See `RunWatcher`."""
 
-    def stored(self, ops: int) -> None:
+    def note_stored(self, ops: int) -> None:
         """Send how many ops have been stored. See `RunWatcher`."""
         self._send(Storing(ops))
 
@@ -275,7 +275,7 @@ async def _main(link_socket: socket.socket) -> None:
     first: set[asyncio.Future[Any]] = {receive_task, link.begun}
     await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
     if link.begun.done():
-        link.send_frame(await _ended(link, link.begun.result()))
+        link.send_frame(await _run_to_end(link, link.begun.result()))
     receive_task.cancel()
     await link.close()
     # Do not wait for the thread of an abandoned step.
@@ -283,11 +283,11 @@ async def _main(link_socket: socket.socket) -> None:
     os._exit(0)
 
 
-async def _ended(link: DaemonLink, begin: Begin) -> Ended:
+async def _run_to_end(link: DaemonLink, begin: Begin) -> Ended:
     loop = asyncio.get_running_loop()
     carrier, watcher = DaemonCarrier(link, loop), DaemonWatcher(link, loop)
     if begin.closing:
-        return await asyncio.to_thread(_closed, begin, watcher)
+        return await asyncio.to_thread(_close, begin, watcher)
     run_task = asyncio.create_task(asyncio.to_thread(_run, begin, carrier, watcher))
     stop_task = asyncio.create_task(link.stopping.wait())
     await asyncio.wait((run_task, stop_task), return_when=asyncio.FIRST_COMPLETED)
@@ -313,7 +313,7 @@ async def _ended(link: DaemonLink, begin: Begin) -> Ended:
     return end_of(summary)
 
 
-def _closed(begin: Begin, watcher: DaemonWatcher) -> Ended:
+def _close(begin: Begin, watcher: DaemonWatcher) -> Ended:
     """Make the results of an earlier run from its spool, and return the end."""
     try:
         summary = close_run(Path(begin.out_dir), begin.closing, watcher)

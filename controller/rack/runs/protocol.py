@@ -122,7 +122,7 @@ class Ended:
     blamed: dict[str, str] = field(default_factory=dict)
     """Port ("agent/port") -> the problem that kept it from being prepared."""
     held_up: str = ""
-    """What of the rack, such as a full disk, kept the run from beginning: the job may start once that is over; "" otherwise."""
+    """Fault of the rack, such as a full disk, that kept the run from beginning: the job may start once it is over; else ""."""
 
 
 DaemonFrame = Begin | FromAgent | ConnectionClosed | ControllerPaused | Stop

@@ -26,17 +26,17 @@ class RackRunState(Enum):
     """State of a run."""
 
     LIVING = auto()
-    """Its process runs, and was not ordered to stop."""
+    """The run's process runs, and was not ordered to stop."""
     STOPPING = auto()
-    """It was ordered to stop, and is killed if that takes too long."""
+    """The run was ordered to stop, and is killed if that takes too long."""
     REPORTED = auto()
-    """It has reported its end, and is about to exit."""
+    """The process has reported its end, and is about to exit."""
     RETURNING = auto()
-    """Its process died without dismissing its agents: its ports stay leased until they have reconnected."""
+    """The process died without dismissing its agents: the run's ports stay leased until they have reconnected."""
     CLOSING = auto()
     """Another process makes its results from its spool, as its own could not."""
     UNSTORED = auto()
-    """Its end is known and not yet recorded in the job store."""
+    """The run's end is known and not yet recorded in the job store."""
     STORED = auto()
 
 
@@ -46,11 +46,11 @@ class RackRunEvent(Enum):
     STOP_ORDERED = auto()
     REPORT = auto()
     EXIT = auto()
-    """Its process has ended."""
+    """The run's process has ended."""
     RETURNED = auto()
     """All its agents have connected anew, or their time is over."""
     CLOSE = auto()
-    """Its results are to be made from its spool."""
+    """The run's results are to be made from its spool."""
     STORE = auto()
 
 

@@ -50,7 +50,7 @@ def compiling_reader(allowed: AllowedCode, root: Path) -> PluginReader:
 
 def _read_plugin(allowed: AllowedCode, root: Path | None, path: Path) -> Plugin:
     if not allowed.cc_plugins:
-        raise _refused(path, "allow: {cc_plugins: true}", "an algorithm that is built in")
+        raise _refusal(path, "allow: {cc_plugins: true}", "an algorithm that is built in")
     if root is None:
         raise PluginNamed
     if not within(path, root):
@@ -63,7 +63,7 @@ def refuse_python(scenario: Scenario, allowed: AllowedCode) -> None:
     if allowed.python_schedules:
         return
     refusals = [
-        (file.where, _refused(file.path, "allow: {python_schedules: true}", "a schedule as MSCCL XML"))
+        (file.where, _refusal(file.path, "allow: {python_schedules: true}", "a schedule as MSCCL XML"))
         for file in scenario.schedule_files
         if file.path.suffix == _CODE_SUFFIX
     ]
@@ -71,6 +71,6 @@ def refuse_python(scenario: Scenario, allowed: AllowedCode) -> None:
         raise ConfigError(*(Problem(where, refusal.what, refusal.remedy) for where, refusal in refusals))
 
 
-def _refused(path: Path, key: str, instead: str) -> QuantityError:
+def _refusal(path: Path, key: str, instead: str) -> QuantityError:
     problem = f"{path.name} is code; this rack does not run code from scenarios"
     return QuantityError(problem, f"name {instead}, or let the rack's owner set {key}")

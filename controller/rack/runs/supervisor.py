@@ -49,7 +49,7 @@ class ChildState(Enum):
 
     STARTING = auto()
     CONNECTED = auto()
-    """It reads the frames sent to it."""
+    """The process reads the frames sent to it."""
     GONE = auto()
 
 
@@ -58,7 +58,7 @@ class ChildEvent(Enum):
 
     STARTED = auto()
     FAILED = auto()
-    """It could not be started."""
+    """The process could not be started."""
     EXITED = auto()
 
 

@@ -93,7 +93,7 @@ _MOST_CHANGED: Final = 10_000
 
 
 class StoreFailed(EtloopError):
-    """The file cannot be read or written now, most often because its disk is full. Nothing was changed."""
+    """The file cannot be read or written now, most often because its disk is full. No job was changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,10 +297,10 @@ class JobStore:
             self._audit(who, "artifacts removed", job.job_id, job.run_directory)
         return new_job
 
-    def note(self, who: str, what: str, job_id: str = "", detail: str = "") -> None:
+    def note(self, who: str, event: str, job_id: str = "", detail: str = "") -> None:
         """Add an audit line that changes no job, such as a refused submission."""
         with self._transaction():
-            self._audit(who, what, job_id, detail)
+            self._audit(who, event, job_id, detail)
 
     def probe(self) -> None:
         """Raise `StoreFailed` if the file cannot be written now; changes nothing."""
@@ -417,11 +417,11 @@ class JobStore:
             ),
         )
 
-    def _audit(self, who: str, what: str, job_id: str, detail: str) -> None:
+    def _audit(self, who: str, event: str, job_id: str, detail: str) -> None:
         self._lines_since_trim += 1
         self._connection.execute(
             "INSERT INTO audit (at, who, what, job_id, detail) VALUES (?, ?, ?, ?, ?)",
-            (wall_time_text(), who, what, job_id, detail),
+            (wall_time_text(), who, event, job_id, detail),
         )
 
     def _jobs(self, query: str, *values: object) -> tuple[Job, ...]:
@@ -477,14 +477,14 @@ def _job(row: sqlite3.Row) -> Job:
         raise StoreFailed(problem) from error
 
 
-def _job_of(found: dict[str, Any]) -> Job:
-    code = found["exit_code"]
+def _job_of(row: dict[str, Any]) -> Job:
+    code = row["exit_code"]
     return Job(
-        **found
+        **row
         | {
-            "request": _REQUEST.read(json.loads(found["request"])),
-            "state": JobState(found["state"]),
-            "leased": tuple(json.loads(found["leased"])),
+            "request": _REQUEST.read(json.loads(row["request"])),
+            "state": JobState(row["state"]),
+            "leased": tuple(json.loads(row["leased"])),
             "exit_code": ExitCode(code) if code is not None else None,
         }
     )

@@ -1,6 +1,6 @@
 """Stores which ports are out of service, so that a restart does not return them to service. A shell: the store.
 
-`port_health` decides what quarantines a port and what restores it.
+`port_health` decides when a port is quarantined and when it is restored.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class Connections:
         """Answer a complete request within the time limit for answers, and close the connection after it."""
         transport = request.transport
         if transport is not None and transport in self._waiting:
-            self.lost(transport)
+            self.forget(transport)
             self._place(transport, self._answered, self._answer_timeout_s)
             self._watch(transport, None)
         try:
@@ -73,7 +73,7 @@ class Connections:
         response.force_close()
         return response
 
-    def opened(self, transport: asyncio.BaseTransport) -> None:
+    def add(self, transport: asyncio.BaseTransport) -> None:
         """Register a new connection; close the longest-waiting one if there are too many."""
         if len(self._waiting) + len(self._answered) >= self._most and self._waiting:
             self._end(next(iter(self._waiting)))
@@ -81,7 +81,7 @@ class Connections:
         if len(self._waiting) + len(self._answered) > self._most:
             self._end(transport)
 
-    def lost(self, transport: asyncio.BaseTransport) -> None:
+    def forget(self, transport: asyncio.BaseTransport) -> None:
         """Forget a connection that was closed by either end."""
         for timers in (self._waiting, self._answered, self._progress):
             if timer := timers.pop(transport, None):
@@ -106,7 +106,7 @@ class Connections:
 
     def _end(self, transport: asyncio.BaseTransport) -> None:
         self.closed += 1
-        self.lost(transport)
+        self.forget(transport)
         cast("asyncio.Transport", transport).abort()
 
 
@@ -129,11 +129,11 @@ class _Watched(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
         self._inner.connection_made(transport)
-        self._connections.opened(transport)
+        self._connections.add(transport)
 
     def connection_lost(self, error: Exception | None) -> None:
         if self._transport is not None:
-            self._connections.lost(self._transport)
+            self._connections.forget(self._transport)
         self._inner.connection_lost(error)
 
     def data_received(self, received: bytes) -> None:

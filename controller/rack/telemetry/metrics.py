@@ -77,7 +77,7 @@ class Tallies:
     """Payload bytes of finished runs, through the device under test."""
     retransmitted_packets: int = 0
     slip_max_s: float = 0.0
-    """Of the last finished run."""
+    """Largest slip of the last finished run."""
     lag: Lag = field(default_factory=Lag)
     dropped_requests: int = 0
     refused_connections: Counter[str] = field(
@@ -209,12 +209,12 @@ class RackCollector:
 
 
 def _family(
-    kind: type[Any], name: str, meaning: str, found: float | Mapping[Any, float], *labels: str
+    kind: type[Any], name: str, meaning: str, figures: float | Mapping[Any, float], *labels: str
 ) -> Any:
     """Return a family of one value, or of one value for each tuple of its `labels`' values."""
     family = kind(name, meaning, labels=labels)
-    for values, figure in (found if isinstance(found, Mapping) else {(): found}).items():
-        family.add_metric(values, figure)
+    for label_values, figure in (figures if isinstance(figures, Mapping) else {(): figures}).items():
+        family.add_metric(label_values, figure)
     return family
 
 

@@ -76,7 +76,7 @@ class EndedJob:
     ended_ns: int
     """Wall time in ns since 1970 at which the controller saw it end."""
     summary: Mapping[str, Any] | None
-    """summary.json; None if nothing was stored."""
+    """summary.json; None if no results were stored."""
 
 
 def metrics_data(

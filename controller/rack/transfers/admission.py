@@ -95,7 +95,7 @@ class HttpAdmission:
         for kind, count in self._lines.left_out(now_ns):
             self._log.rack("lines left out", about=kind, lines=count, in_s=WINDOW_NS // NS_PER_S)
         if self._lines.takes(f"http request refused: {why}", now_ns):
-            peer = request.remote or "nobody"
+            peer = request.remote or "unknown"
             self._log.rack("http request refused", why=why, peer=peer, path=request.path[:256])
         return refusal
 

@@ -67,7 +67,7 @@ class RunArchive:
     @property
     def size_bytes(self) -> int:
         """Return the size of the whole archive."""
-        return sum(len(member.header) + _padded(member.size_bytes) for member in self.members) + len(_END)
+        return sum(len(member.header) + _pad(member.size_bytes) for member in self.members) + len(_END)
 
     def pieces(self) -> Generator[bytes, None, None]:
         """Yield the archive in pieces of at most `_PIECE_BYTES`. Raises `NotArchivable`, or `OSError` for a missing file."""
@@ -81,10 +81,10 @@ class RunArchive:
         yield _END
 
 
-def _header(name: str, found: os.stat_result) -> bytes:
+def _header(name: str, status: os.stat_result) -> bytes:
     header = tarfile.TarInfo(name)
-    header.size = found.st_size
-    header.mtime = int(found.st_mtime)
+    header.size = status.st_size
+    header.mtime = int(status.st_mtime)
     header.mode = 0o644
     return header.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
 
@@ -120,5 +120,5 @@ def _opened_below(root: int, name: str) -> int:
         os.close(current)
 
 
-def _padded(size_bytes: int) -> int:
+def _pad(size_bytes: int) -> int:
     return size_bytes + -size_bytes % _BLOCK_BYTES

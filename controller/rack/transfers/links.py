@@ -18,7 +18,7 @@ class Links:
     """Base URL without a trailing slash; "" if the rack has no HTTP server."""
 
     def results(self, job: Job) -> str:
-        """Return the URL of a job's run directory as a tar archive; "" if nothing was kept."""
+        """Return the URL of a job's run directory as a tar archive; "" if no files were kept."""
         return f"{self.base}/runs/{job.job_id}.tar" if self.base and job.run_directory else ""
 
     def log(self, job: Job) -> str:

@@ -138,9 +138,9 @@ class RunPages:
                 raise web.HTTPForbidden(text=f"{error}; fetch its files one by one\n") from None
             except OSError as error:
                 raise web.HTTPInternalServerError(text=f"it cannot be read: {error.strerror}\n") from None
-            return await self._sent(request, archive)
+            return await self._send(request, archive)
 
-    async def _sent(self, request: web.Request, archive: RunArchive) -> web.StreamResponse:
+    async def _send(self, request: web.Request, archive: RunArchive) -> web.StreamResponse:
         name = archive.directory.name
         headers = {
             "Content-Type": "application/x-tar",

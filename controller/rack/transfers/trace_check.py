@@ -62,8 +62,8 @@ async def trace_problems(path: Path, memory_bytes: int) -> tuple[Problem, ...]:
     return tuple(Problem(*fields) for fields in json.loads(answer))
 
 
-def _beyond(what: str) -> Problem:
-    return Problem("the trace", what, "upload a smaller one, or have its rack read it below scenario_root")
+def _beyond(problem: str) -> Problem:
+    return Problem("the trace", problem, "upload a smaller one, or have its rack read it below scenario_root")
 
 
 def archive_problems(path: Path) -> tuple[Problem, ...]:

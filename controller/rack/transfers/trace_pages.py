@@ -186,7 +186,7 @@ class TracePages:
                 await self._remove(digest)
             yield
         finally:
-            shelf.expected(size_bytes)
+            shelf.release(size_bytes)
 
     async def _remove(self, digest: str) -> None:
         try:

@@ -77,6 +77,6 @@ class TraceShelf:
         self._coming_bytes += size_bytes
         return tuple(removed_digests)
 
-    def expected(self, size_bytes: int) -> None:
+    def release(self, size_bytes: int) -> None:
         """Release the room reserved by `expect`, after the upload has succeeded or failed."""
         self._coming_bytes -= size_bytes

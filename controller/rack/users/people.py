@@ -45,7 +45,7 @@ class People:
             return Problem("user", problem, "have an operator correct it")
         return right_problem(user, name, right)
 
-    def bounded(self, request: JobRequest) -> JobRequest:
+    def with_time_bound(self, request: JobRequest) -> JobRequest:
         """Return a request with its user's time bound as its limit, if it names none."""
         user = self._user(request.owner)
         return request if user is None else bounded_request(user, request)

@@ -37,7 +37,7 @@ class Reservation:
 
     def text(self) -> str:
         """Format the reservation: "reserved for ann from T until T by mqtt:ops: new firmware"."""
-        beneficiary = self.user or "nobody"
+        beneficiary = self.user or "no user"
         why = f": {self.reason}" if self.reason else ""
         return f"reserved for {beneficiary} from {time_text(self.begins_ns)} until {time_text(self.ends_ns)} by {self.who}{why}"
 

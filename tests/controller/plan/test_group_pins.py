@@ -109,7 +109,7 @@ def test_of_several_jobs_each_has_its_own(job: Path) -> None:
             "{channels: 2}",
             "communicators[0].name: no communicator is described; write name, role, size or stride",
         ),
-        ("{size: 4}", "communicators[0].algorithm: nothing is pinned; write algorithm, protocol or channels"),
+        ("{size: 4}", "communicators[0].algorithm: pins no choice; write algorithm, protocol or channels"),
         ("{size: 1, channels: 2}", "communicators[0].size: "),
         ("{role: cp, channels: 2}", "communicators[0].role: "),
         ("{size: 4, algorithm: rong}", 'communicators[0].algorithm: unknown algorithm "rong"'),

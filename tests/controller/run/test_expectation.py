@@ -139,7 +139,7 @@ def test_without_packets_nothing_is_said_of_links_that_go_down() -> None:
     assert [run.network for run in expectation.runs] == ["ideal"]
     assert expectation.absent == (
         (
-            "twin: outages of the topology take links down, of which nothing is known without packets; "
+            "twin: outages of the topology take links down, which cannot be simulated without packets; "
             "one iteration has more than 10 packets"
         ),
     )

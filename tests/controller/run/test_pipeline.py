@@ -92,7 +92,7 @@ class Seen:
     def take_counters(self, source: str, batch: CounterBatch) -> None:
         raise AssertionError("no device is read")
 
-    def stored(self, ops: int) -> None:
+    def note_stored(self, ops: int) -> None:
         raise AssertionError("the run is short")
 
 

@@ -55,12 +55,12 @@ def test_a_key_on_the_list_comes_in_and_another_is_counted_and_told() -> None:
 def test_a_key_is_one_agents(key: str, name: str, expected: str) -> None:
     one = admission()
     assert one.accepts(b"1", key, 0)
-    why = one.misnamed(b"1", name)
+    why = one.name_problem(b"1", name)
     assert why.startswith(expected) if expected else why == ""
 
 
 def test_a_connection_that_was_never_heard_has_no_name() -> None:
-    assert "was removed from the list of agents' keys" in admission().misnamed(b"1", "a")
+    assert "was removed from the list of agents' keys" in admission().name_problem(b"1", "a")
 
 
 def test_a_connection_stays_the_keys_that_it_began_with() -> None:
@@ -68,9 +68,9 @@ def test_a_connection_stays_the_keys_that_it_began_with() -> None:
     assert one.accepts(b"1", A, 0)
     assert not one.accepts(b"1", B, FORGET_AFTER_NS - 1)
     assert one.refused == {CONNECTION_OF_ANOTHER: 1}
-    assert one.misnamed(b"1", "a") == ""
+    assert one.name_problem(b"1", "a") == ""
     assert one.accepts(b"1", B, FORGET_AFTER_NS), "nobody is left who could have had it"
-    assert one.misnamed(b"1", "b") == ""
+    assert one.name_problem(b"1", "b") == ""
 
 
 def test_a_revoked_key_ends_its_connections_and_is_heard_no_more() -> None:

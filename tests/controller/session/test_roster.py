@@ -23,7 +23,7 @@ def answer_pings(there: Roster, now_ns: int) -> int:
     """Every member answers at once; how many pings there were."""
     pings = there.due_pings(now_ns)
     for identity, ping in pings:
-        name = there.heard(identity, now_ns)
+        name = there.note_heard(identity, now_ns)
         assert name is not None
         there.pong(name, Pong(ping.sequence, ping.controller_ns, now_ns, now_ns), now_ns)
     return len(pings)
@@ -62,18 +62,18 @@ def test_silence_makes_an_agent_overdue_and_then_lost() -> None:
     there = roster()
     there.join(b"1", hello("a"), 0)
     there.join(b"2", hello("b"), 0)
-    there.heard(b"2", LOST_NS)
+    there.note_heard(b"2", LOST_NS)
     assert there.overdue(2 * HEARTBEAT_NS) == ()
     assert there.overdue(2 * HEARTBEAT_NS + 1) == (("a", 2 * HEARTBEAT_NS + 1),)
-    assert there.lost(LOST_NS) == ()
-    assert there.lost(LOST_NS + 1) == (("a", "no heartbeat for 3.0 s"),)
+    assert there.lost_members(LOST_NS) == ()
+    assert there.lost_members(LOST_NS + 1) == (("a", "no heartbeat for 3.0 s"),)
 
 
 def test_who_left_may_come_back_on_another_connection() -> None:
     there = roster()
     there.join(b"1", hello("a"), 0)
     there.leave("a")
-    assert there.heard(b"1", 0) is None
+    assert there.note_heard(b"1", 0) is None
     assert isinstance(there.join(b"2", hello("a"), 0), Welcome)
 
 

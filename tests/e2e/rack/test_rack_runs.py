@@ -106,7 +106,7 @@ async def test_a_timeline_is_refused_where_nothing_takes_links_down(place: Place
         async with serving(place) as rack:
             job = await rack.reaches(rack.submit(scenario), JobState.FINISHED)
     assert job.exit_code is ExitCode.PREPARATION_FAILED
-    assert "nothing is known that could take links down: the rig names no lab" in job.reason
+    assert "links cannot be taken down: the rig names no lab" in job.reason
 
 
 async def test_what_the_profile_contradicts_is_a_note_or_where_a_job_is_strict_its_end(place: Place) -> None:

@@ -122,8 +122,8 @@ class Noticing(Connections):
         super().__init__(answer_timeout_s=0.2)
         self.gone = asyncio.Event()
 
-    def lost(self, transport: asyncio.BaseTransport) -> None:
-        super().lost(transport)
+    def forget(self, transport: asyncio.BaseTransport) -> None:
+        super().forget(transport)
         if self.closed:
             self.gone.set()
 

@@ -85,7 +85,7 @@ def test_the_trace_that_was_used_longest_ago_makes_room_and_one_that_a_job_names
     assert shelf.expect(30, frozenset({B})) == (C,)
     shelf.drop(C)
     assert shelf.expect(10, frozenset({A, B})) is None, "what is coming counts, too"
-    shelf.expected(30)
+    shelf.release(30)
     assert shelf.expect(30, frozenset({A, B})) == ()
     assert shelf.expect(200, frozenset()) is None
     assert list(shelf.kept) == [B, A]
