@@ -217,10 +217,10 @@ def _run(options: argparse.Namespace, open_engine: OpenEngineCall) -> ExitCode:
         freeze_startup_objects()
         level = options.log_level.upper()
         with level_calls(partial(_log.setLevel, logging.DEBUG), partial(_log.setLevel, level)):
-            return asyncio.run(_served(settings, open_engine, presence_settings(options)))
+            return asyncio.run(_serve(settings, open_engine, presence_settings(options)))
 
 
-async def _served(
+async def _serve(
     settings: AgentSettings, open_engine: OpenEngineCall, presence: PresenceSettings | None
 ) -> ExitCode:
     async with presence_published(presence, settings.name):

@@ -40,12 +40,12 @@ class EngineState(Enum):
 
     NONE = auto()
     OPENING = auto()
-    """It is being built."""
+    """The engine is being built."""
     OPEN = auto()
-    """It is built; traffic was not started."""
+    """The engine is built; traffic was not started."""
     STARTED = auto()
     HANDING_OVER = auto()
-    """It is being stopped, emptied and closed."""
+    """The engine is being stopped, emptied and closed."""
 
 
 class EngineEvent(Enum):
@@ -201,7 +201,7 @@ class EngineWork:
         self._advance(EngineEvent.CLOSE_ORDERED)
         collect_cycles()
 
-    async def closed(self, timeout_s: float) -> None:
+    async def wait_closed(self, timeout_s: float) -> None:
         """Wait until all abandoned engines are closed, at most `timeout_s`."""
         if self._closing:
             await asyncio.wait([asyncio.wrap_future(job) for job in self._closing], timeout=timeout_s)
@@ -209,7 +209,7 @@ class EngineWork:
     async def end(self, timeout_s: float) -> None:
         """Close all engines, waiting at most `timeout_s`, and shut down the worker."""
         self.close()
-        await self.closed(timeout_s)
+        await self.wait_closed(timeout_s)
         self._worker.shutdown(wait=False, cancel_futures=True)
 
     def _advance(self, event: EngineEvent) -> None:

@@ -39,7 +39,7 @@ USUAL_UDP_PORTS: Final = ((1024, 65_535),)
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """Limits on what an agent sends."""
+    """Limits on the traffic of an agent."""
 
     networks: tuple[Network, ...] | None = None
     """Allowed destinations; None: the networks of its ports' own addresses."""
@@ -81,7 +81,7 @@ def read_guard(
     return Guard(networks, ports or USUAL_UDP_PORTS, SendLimits(bps or 0, packets or 0, ttl or 0), raw_frames)
 
 
-def unwanted(
+def forbidden_parts(
     assignment: Assignment, guard: Guard, host: Capabilities, prefixes: Mapping[str, int], host_name: str
 ) -> tuple[Problem, ...]:
     """Return a problem for each part of an assignment that the guard forbids; `prefixes` maps the host's own addresses
@@ -149,13 +149,15 @@ def _targets(assignment: Assignment) -> Iterator[tuple[str, str]]:
     for column in (columns.src_ip, columns.dst_ip):
         for raw in np.unique(np.asarray(column)[on_wire]):
             yield ip_text(raw), "a connection"
-    for stream in _sent(assignment):
+    for stream in _sending_streams(assignment):
         yield stream.dst_ip, f"background {stream.name}"
 
 
 def _udp_port_problems(assignment: Assignment, guard: Guard, host_name: str) -> Iterator[Problem]:
     sources_by_udp_port = {port.udp_port: f"port {port.name}" for port in assignment.ports}
-    sources_by_udp_port |= {stream.udp_port: f"background {stream.name}" for stream in _sent(assignment)}
+    sources_by_udp_port |= {
+        stream.udp_port: f"background {stream.name}" for stream in _sending_streams(assignment)
+    }
     for number, source in sorted(sources_by_udp_port.items()):
         if not any(first <= number <= last for first, last in guard.udp_ports):
             ranges = ",".join(
@@ -168,7 +170,7 @@ def _udp_port_problems(assignment: Assignment, guard: Guard, host_name: str) -> 
 
 
 def _rate_problems(assignment: Assignment, limits: SendLimits, host_name: str) -> Iterator[Problem]:
-    streams = _sent(assignment)
+    streams = _sending_streams(assignment)
     bps = sum(stream.rate_bps for stream in streams)
     packets_per_s = sum(-(-stream.rate_bps // (8 * stream.datagram_bytes)) for stream in streams)
     source = f"background {', '.join(stream.name for stream in streams[:_NAMED])}"
@@ -203,7 +205,7 @@ def _frame_problems(assignment: Assignment, guard: Guard, host_name: str) -> Ite
         )
 
 
-def _sent(assignment: Assignment) -> tuple[UdpStream, ...]:
+def _sending_streams(assignment: Assignment) -> tuple[UdpStream, ...]:
     return tuple(stream for stream in assignment.streams if stream.sends)
 
 

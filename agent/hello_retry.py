@@ -1,4 +1,4 @@
-"""Decides when an agent without a controller sends Hello again, and what it logs meanwhile. Pure: time is an argument.
+"""Decides when an agent without a controller sends Hello again, and which lines it logs. Pure: time is an argument.
 
 The controller may not answer, or may refuse for a cause that can change without the agent. The agent then retries with
 growing pauses.
@@ -41,7 +41,7 @@ class Asking:
         self._next_reminder_ns = now_ns + _REMIND_NS
         self._reconnect_ns = None
 
-    def welcomed(self) -> None:
+    def note_welcome(self) -> None:
         """Reset the back-off after the controller accepted the agent."""
         self._refusals = 0
         self._refused_for = ""
@@ -50,7 +50,7 @@ class Asking:
         """Schedule Hello for the next call, since it could not be sent without a connection."""
         self._next_hello_ns = 0
 
-    def refused(self, why: str, now_ns: int) -> bool:
+    def note_refusal(self, why: str, now_ns: int) -> bool:
         """Schedule the next Hello on the same connection after a refusal; return whether to log the refusal now."""
         self._next_hello_ns = now_ns + self._pause_ns()
         return self._is_news(why, now_ns)

@@ -1,4 +1,4 @@
-"""Reads versions, kernel limits and socket features of this host, without judging them."""
+"""Reads versions, kernel limits and socket features of this host, without evaluating them."""
 
 from __future__ import annotations
 

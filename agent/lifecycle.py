@@ -142,7 +142,7 @@ class AgentLife:
         self._hello = hello
         if self.state is AgentState.IDLE:
             self._send(hello)
-        return self._taken()
+        return self._take_actions()
 
     def on_hello_unsent(self) -> None:
         """Retry Hello at the next tick, since there was no connection to send it on."""
@@ -152,7 +152,7 @@ class AgentLife:
         """Schedule a new connection after a handshake failed for good: ZeroMQ does not retry by itself."""
         if self.state is AgentState.JOINING and self._asking.turned_away(why, now_ns):
             self._say_refused(why)
-        return self._taken()
+        return self._take_actions()
 
     def on_keys_changed(self, now_ns: int) -> tuple[Action, ...]:
         """Connect again after the keys were read again, except in a run: a connection keeps the keys that it began with."""
@@ -162,7 +162,7 @@ class AgentLife:
             self._send(Bye("reloading its keys"))
             self._do(Log("reconnecting with the reloaded keys"))
             self._ask_again(now_ns, linger=True)
-        return self._taken()
+        return self._take_actions()
 
     def on_message(self, message: ControllerMessage, now_ns: int) -> tuple[Action, ...]:
         """Carry out a message of the controller; an order that is illegal in this state is refused and faults the run."""
@@ -173,7 +173,7 @@ class AgentLife:
             self._do(Log(f"refused an order: {error}"))
             if self.in_run:
                 self._send(Faulted(self._assignment.run_id, str(error)))
-        return self._taken()
+        return self._take_actions()
 
     def on_malformed(self, error: ProtocolError, now_ns: int) -> tuple[Action, ...]:
         """Leave the controller after it violated the protocol; end the process if its version differs."""
@@ -186,7 +186,7 @@ class AgentLife:
         else:
             why = f"protocol error of the controller: {error}"
             self._part(why, ExitCode.RUN_ERROR, now_ns, linger=True)
-        return self._taken()
+        return self._take_actions()
 
     def on_tick(self, now_ns: int) -> tuple[Action, ...]:
         """Handle the passing of time: send Hello while joining; leave a controller that has been silent for too long."""
@@ -199,7 +199,7 @@ class AgentLife:
         elif self._closed_ns is not None and now_ns - self._closed_ns > CLOSED_AFTER_NS:
             closed_text = "the connection to the controller is closed, and the controller has been silent for"
             self._part(f"{closed_text} {seconds_text(CLOSED_AFTER_NS)}", ExitCode.RUN_ERROR, now_ns)
-        return self._taken()
+        return self._take_actions()
 
     def on_closed(self, now_ns: int) -> None:
         """Note that the connection was closed: the controller has ended, or ZeroMQ connects again by itself."""
@@ -221,7 +221,7 @@ class AgentLife:
         if self.state is not AgentState.JOINING:
             self._send(Bye(reason))
         self._leave(ExitCode.RUN_ERROR if in_run else ExitCode.PASS)
-        return self._taken()
+        return self._take_actions()
 
     def _on_order(self, message: ControllerMessage, now_ns: int) -> None:
         match message:
@@ -231,7 +231,7 @@ class AgentLife:
                 # The controller of a run that leases this agent sends Welcome again, perhaps with a longer timeout.
                 self._lost_after_ns = message.lost_after_ns
                 self.report_ns = max(REPORT_NS, message.report_ns)
-                self._asking.welcomed()
+                self._asking.note_welcome()
                 if (
                     self.state is AgentState.JOINING
                 ):  # Repeated Hellos are each answered with a Welcome; only the first one counts.
@@ -319,7 +319,7 @@ class AgentLife:
             self._do(HandOver())
         else:
             self._do(CloseEngine())
-        return self._taken()
+        return self._take_actions()
 
     def on_open_failed(self, problems: tuple[Problem, ...]) -> tuple[Action, ...]:
         """Report the problems because of which the engine could not be built."""
@@ -332,33 +332,33 @@ class AgentLife:
             self._send(LoadFailed(self._assignment.run_id, tuple(reported)[:_MAX_REPORTED_FAILURES]))
         elif self.state is AgentState.COLLECTING:
             self._do(HandOver())
-        return self._taken()
+        return self._take_actions()
 
     def on_paired(self) -> tuple[Action, ...]:
         """Report that the engine's queue pairs are joined with those of network cards."""
         if self.state is AgentState.PAIRING:
             self._advance(AgentEvent.PAIRED)
             self._send(Paired(self._assignment.run_id))
-        return self._taken()
+        return self._take_actions()
 
     def on_probed(self, outcomes: Sequence[ProbeOutcome]) -> tuple[Action, ...]:
         """Report the outcomes of the engine's probes; any failed probe faults the run."""
         if self.state is not AgentState.PROBING:
-            return self._taken()
+            return self._take_actions()
         failed = [outcome for outcome in outcomes if not outcome.ok]
         failures = tuple(
             _probe_failure(outcome, self._assignment) for outcome in failed[:_MAX_REPORTED_FAILURES]
         )
         self._advance(AgentEvent.FAULT if failed else AgentEvent.PROBED)
         self._do(Log(f"{len(outcomes) - len(failed)} of {len(outcomes)} queue pairs answered their probe"))
-        found = least_round_trips(outcomes)
-        self._send(Probed(self._assignment.run_id, len(outcomes), len(failed), failures, found))
-        return self._taken()
+        round_trips = least_round_trips(outcomes)
+        self._send(Probed(self._assignment.run_id, len(outcomes), len(failed), failures, round_trips))
+        return self._take_actions()
 
     def on_status(self, status: EngineStatus, ops: NDArray[np.void], now_ns: int) -> tuple[Action, ...]:
         """Report progress with the ops completed since the last call; act on a failed or completed engine."""
         if self.state not in _WITH_ENGINE:
-            return self._taken()
+            return self._take_actions()
         if self.state in (AgentState.RUNNING, AgentState.FINISHED):
             self._report(status, ops, now_ns)
         if status.phase is EnginePhase.FAILED:
@@ -368,15 +368,15 @@ class AgentLife:
         elif status.phase is EnginePhase.DONE and self.state is AgentState.RUNNING:
             self._advance(AgentEvent.COMPLETED)
             self._do(Log("all operations complete"))
-        return self._taken()
+        return self._take_actions()
 
-    def on_engine_error(self, what: str) -> tuple[Action, ...]:
+    def on_engine_error(self, error: str) -> tuple[Action, ...]:
         """Fault the run after a call into the engine raised something that the engine does not report as its state."""
-        self._do(Log(f"engine error: {what}"))
+        self._do(Log(f"engine error: {error}"))
         if self.state in _WITH_ENGINE:
             self._advance(AgentEvent.FAULT)
-            self._send(Faulted(self._assignment.run_id, clip(f"engine error: {what}")))
-        return self._taken()
+            self._send(Faulted(self._assignment.run_id, clip(f"engine error: {error}")))
+        return self._take_actions()
 
     def on_waits(self, waits: NDArray[np.void]) -> tuple[Action, ...]:
         """Send the engine's waits to the controller, in batches."""
@@ -385,12 +385,12 @@ class AgentLife:
             for number, batch in enumerate(batches, 1):
                 last = number == len(batches)
                 self._send(Waits(self._assignment.run_id, self._wait_query, last, batch))
-        return self._taken()
+        return self._take_actions()
 
     def on_handed_over(self, left: HandedOver) -> tuple[Action, ...]:
         """Send all records and counters of the closed engine, then Finished, and forget the run."""
         if self.state is not AgentState.COLLECTING:
-            return self._taken()
+            return self._take_actions()
         run_id = self._assignment.run_id
         for batch in _batches(left.ops):
             if len(batch):
@@ -418,7 +418,7 @@ class AgentLife:
         )
         self._advance(AgentEvent.HANDED_OVER)
         self._forget_run()
-        return self._taken()
+        return self._take_actions()
 
     # ---- inside
 
@@ -445,7 +445,7 @@ class AgentLife:
         """Keep sending Hello after a refusal whose cause may be removed elsewhere."""
         if self.state is not AgentState.JOINING:
             self._ask_again(now_ns, linger=False)
-        if self._asking.refused(reason, now_ns):
+        if self._asking.note_refusal(reason, now_ns):
             self._say_refused(reason)
 
     def _say_refused(self, why: str) -> None:
@@ -501,7 +501,7 @@ class AgentLife:
     def _send(self, message: AgentMessage) -> None:
         self._actions.append(SendMessage(message))
 
-    def _taken(self) -> tuple[Action, ...]:
+    def _take_actions(self) -> tuple[Action, ...]:
         actions, self._actions = tuple(self._actions), []
         return actions
 

@@ -198,10 +198,10 @@ def text(checks: tuple[Check, ...]) -> str:
     return "\n".join(lines)
 
 
-def _check(what: str, found: str, good: bool, remedy: str) -> Check:
-    return Check(what, found, Severity.OK if good else Severity.WARNING, "" if good else remedy)
+def _check(subject: str, state: str, good: bool, remedy: str) -> Check:
+    return Check(subject, state, Severity.OK if good else Severity.WARNING, "" if good else remedy)
 
 
-def _offer(what: str, found: str, absent: str, remedy: str) -> Check:
-    """Return the check of an optional feature; `found` is "" if it is absent."""
-    return Check(what, found, Severity.OK, "") if found else Check(what, absent, Severity.INFO, remedy)
+def _offer(subject: str, state: str, absent: str, remedy: str) -> Check:
+    """Return the check of an optional feature; `state` is "" if it is absent."""
+    return Check(subject, state, Severity.OK, "") if state else Check(subject, absent, Severity.INFO, remedy)

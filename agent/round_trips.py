@@ -1,6 +1,6 @@
 """The least round trips of an agent's connections before the load. Pure.
 
-Decides that a connection has that of its quickest queue pair, and how many connections one message tells of.
+Decides that a connection has that of its quickest queue pair, and how many connections one message lists.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 def least_round_trips(outcomes: Sequence[ProbeOutcome]) -> NDArray[np.void]:
     """Return PROBE_RECORD rows of the connections that answered, by connection; of those that fit into one batch."""
     least: dict[int, int] = {}
-    for each in outcomes:
-        if each.ok:
-            least[each.connection] = min(each.round_trip_ns, least.get(each.connection, each.round_trip_ns))
+    for outcome in outcomes:
+        if outcome.ok:
+            least[outcome.connection] = min(
+                outcome.round_trip_ns, least.get(outcome.connection, outcome.round_trip_ns)
+            )
     most = MAX_BATCH_BYTES // PROBE_RECORD.itemsize
     return np.array(sorted(least.items())[:most], PROBE_RECORD)

@@ -24,7 +24,7 @@ from zmq.utils.monitor import parse_monitor_message
 
 from etloop.agent.engine_protocol import Engine
 from etloop.agent.engine_work import ENGINE_ERRORS, EngineWork, engine_problem
-from etloop.agent.guard import Guard, unwanted
+from etloop.agent.guard import Guard, forbidden_parts
 from etloop.agent.host_facts import versions
 from etloop.agent.host_fit import absent_addresses, misfits
 from etloop.agent.host_reading import read_capabilities
@@ -74,7 +74,7 @@ from etloop.traffic.threads.loop_threads import ORDINARY, LoopThreads
 
 _TICK_MS: Final = 20
 _IDLE_TICK_MS: Final = 200
-"""Poll interval with a controller and no run: nothing is urgent then, and a message ends the wait at once."""
+"""Poll interval with a controller and no run: no work is urgent then, and a message ends the wait at once."""
 _LOOK_AT_HOST_NS: Final = 2 * NS_PER_S
 _RECEIVE_BURST: Final = 64
 _QUEUED_MESSAGES: Final = 16
@@ -103,7 +103,7 @@ class CurveClient:
     controller_key_file: Path
     """The controller's public certificate (`.key`)."""
     secret_key_file: Path
-    """This agent's own certificate (`.key_secret`)."""
+    """The agent's own certificate (`.key_secret`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class AgentSettings:
     cores: tuple[int, ...] = ()
     """Cores reserved for the engine's threads by `--cores`; (): none."""
     guard: Guard = field(default_factory=Guard)
-    """Limits on what the agent sends, whatever the controller asks for."""
+    """Limits on the agent's traffic, whatever the controller asks for."""
 
 
 def open_native_engine(
@@ -159,7 +159,7 @@ def open_allowed(settings: AgentSettings, open_engine: OpenEngineCall, assignmen
     # First: without the port's own address, the guard would find its peers in no network of the port.
     if problems := absent_addresses(assignment, host, name):
         raise RigError(*problems)
-    if problems := unwanted(assignment, settings.guard, host, own_prefixes(), name):
+    if problems := forbidden_parts(assignment, settings.guard, host, own_prefixes(), name):
         raise ConfigError(*problems)
     return open_engine(with_interfaces(assignment, host))
 
@@ -274,7 +274,7 @@ class _Agent:
         self._keys = keys
         self._key_reads = keys.reads
         self._life = AgentLife(hello, settings.controller, once=settings.once, now_ns=monotonic_ns())
-        self._dealer = self._connected()
+        self._dealer = self._connect()
         self._outbox: deque[AgentMessage] = deque()
         """Messages that ZeroMQ's queue had no room for; while there are any, the engine's records stay in the engine."""
         self._work = EngineWork()
@@ -321,7 +321,7 @@ class _Agent:
 
     # ---- the controller
 
-    def _connected(self) -> LoopSocket:
+    def _connect(self) -> LoopSocket:
         dealer = self._context.socket(zmq.DEALER)
         try:
             dealer.setsockopt(zmq.LINGER, _LINGER_MS)
@@ -391,7 +391,7 @@ class _Agent:
     def _send(self, message: AgentMessage) -> None:
         if isinstance(message, Hello | Pong):
             # Both are repeated soon; a Pong queued behind records would distort the clock comparison.
-            is_sent = not self._outbox and self._sent(message)
+            is_sent = not self._outbox and self._try_send(message)
             if not is_sent and isinstance(message, Hello):
                 self._life.on_hello_unsent()
             return
@@ -399,10 +399,10 @@ class _Agent:
         self._flush()
 
     def _flush(self) -> None:
-        while self._outbox and self._sent(self._outbox[0]):
+        while self._outbox and self._try_send(self._outbox[0]):
             self._outbox.popleft()
 
-    def _sent(self, message: AgentMessage) -> bool:
+    def _try_send(self, message: AgentMessage) -> bool:
         # Check first: encoding a message that cannot be sent, 50 times a second without a controller, costs 5 % of a core.
         if not self._dealer.has_room():
             return False
@@ -418,11 +418,11 @@ class _Agent:
 
     async def _look_at_work(self) -> None:
         if self._work.is_opened:
-            await self._perform(self._opened())
+            await self._perform(self._report_opened())
         if self._work.is_handed_over:
             await self._perform(self._life.on_handed_over(self._work.take_handed_over()))
 
-    def _opened(self) -> tuple[Action, ...]:
+    def _report_opened(self) -> tuple[Action, ...]:
         try:
             engine = self._work.take_opened()
         except InputError as error:
@@ -510,10 +510,10 @@ class _Agent:
                     self._exit_code = code
                 case Reconnect(linger):
                     # Close the engine first: a controller that learns that this agent is free may use its ports.
-                    await self._work.closed(_CLOSE_S)
+                    await self._work.wait_closed(_CLOSE_S)
                     self._disconnect(_LINGER_MS if linger else 0)
                     self._outbox.clear()
-                    self._dealer = self._connected()
+                    self._dealer = self._connect()
                 case _:
                     await self._perform_on_engine(action)
 

@@ -39,9 +39,9 @@ class SlotState(Enum):
     """State of a slot."""
 
     OPEN = auto()
-    """It waits for a run or has one (`Slot.in_run`)."""
+    """The slot waits for a run or has one (`Slot.in_run`)."""
     ENDING = auto()
-    """It was ordered to end and is leaving the controller."""
+    """The slot was ordered to end and is leaving the controller."""
     ENDED = auto()
 
 

@@ -164,7 +164,7 @@ async def test_an_engine_that_nobody_wants_while_it_is_built_is_closed_once_it_i
     work.close()
     assert work.is_closing
     may_build.set()
-    await work.closed(PATIENCE_S)
+    await work.wait_closed(PATIENCE_S)
     assert engine.calls == ["close"]
     assert not work.is_closing
 
@@ -181,5 +181,5 @@ async def test_ports_are_not_free_before_an_engine_that_hands_over_is_closed(
     assert work.state is EngineState.NONE
     assert work.is_closing, "the controller went away, and its card is still in use"
     engine.may_stop.set()
-    await work.closed(PATIENCE_S)
+    await work.wait_closed(PATIENCE_S)
     assert engine.calls[-1] == "close"

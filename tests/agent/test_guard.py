@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from etloop.agent.guard import Guard, own_networks, read_guard, unwanted
+from etloop.agent.guard import Guard, forbidden_parts, own_networks, read_guard
 from etloop.agent.own_prefixes import own_prefixes
 from etloop.contract.base.errors import ConfigError
 from etloop.contract.model.assignment import Assignment, PortBackend, UdpStream
@@ -28,7 +28,7 @@ def assigned(*streams: UdpStream, address: str = "127.0.0.1") -> Assignment:
 
 def said(guard: Guard, part: Assignment, host: Capabilities = LOCAL, **prefixes: int) -> list[str]:
     found = {name.strip("_").replace("_", "."): bits for name, bits in prefixes.items()}
-    return [str(problem) for problem in unwanted(part, guard, host, found, "x")]
+    return [str(problem) for problem in forbidden_parts(part, guard, host, found, "x")]
 
 
 def test_the_networks_of_its_own_ports_are_open_without_a_word() -> None:

@@ -34,15 +34,15 @@ def test_agents_that_were_refused_at_once_do_not_ask_again_at_once() -> None:
 
 def test_another_reason_is_said_at_once() -> None:
     asking = Asking("a", 0)
-    assert asking.refused("name taken", 0)
-    assert not asking.refused("name taken", NS_PER_S)
-    assert asking.refused("key of another", NS_PER_S)
+    assert asking.note_refusal("name taken", 0)
+    assert not asking.note_refusal("name taken", NS_PER_S)
+    assert asking.note_refusal("key of another", NS_PER_S)
 
 
 def test_one_that_was_let_in_begins_with_short_pauses_again() -> None:
     asking = Asking("a", 0)
     attempts(asking, 60)
-    asking.welcomed()
+    asking.note_welcome()
     asking.begin(60 * NS_PER_S)
     assert asking.turned_away("no key", 60 * NS_PER_S), "said at once"
     assert asking.wants_connection(62 * NS_PER_S)
