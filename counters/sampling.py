@@ -90,7 +90,7 @@ class Sampling:
             if not source.log.readings
         )
 
-    def started(self) -> None:
+    def note_start(self) -> None:
         """Mark the start of the run: later readings are of the run, and no longer the baseline of increases."""
         for source in self._sources:
             source.phase = SamplePhase.DURING
@@ -109,17 +109,17 @@ class Sampling:
             for source, task in zip(self._sources, self._tasks, strict=True):
                 if task in stuck:
                     source.log.fail(CounterFailure(FailureKind.LATE, "abandoned after the run"))
-            await _cancelled(stuck)
+            await _cancel(stuck)
         return tuple(source.records() for source in self._sources)
 
     async def give_up(self) -> None:
         """Close all sources, without a run."""
         for source in self._sources:
             source.end(["abandoned"])
-        await _cancelled(self._tasks)
+        await _cancel(self._tasks)
 
 
-async def _cancelled(tasks: Collection[asyncio.Task[None]]) -> None:
+async def _cancel(tasks: Collection[asyncio.Task[None]]) -> None:
     for task in tasks:
         task.cancel()
     if tasks:

@@ -36,7 +36,7 @@ DEFAULT_TIMEOUT_NS: Final = 2 * NS_PER_S
 MOST_TIMEOUT_NS: Final = 30 * NS_PER_S
 MOST_SOURCES: Final = 64
 MOST_WORDS: Final = 32
-"""Of a command that reads on another host."""
+"""Most words of a command that reads on another host."""
 
 
 @formed(pattern_form("the device's name of a port", "[^\\x00-\\x1f]+"))

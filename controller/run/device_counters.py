@@ -134,7 +134,7 @@ async def add_device_counters(
     try:
         for problem in await sampling.begin():
             report(f"{problem}; the run goes on, and the gap will be marked")
-        sampling.started()
+        sampling.note_start()
         outcome = await session()
     except BaseException:
         await sampling.give_up()

@@ -41,7 +41,7 @@ class DeviceCounters(Protocol):
         """Release all resources, in any state. Repeated calls are harmless."""
 
 
-def sifted(
+def sift(
     readings: Iterable[CounterReading], complaints: Iterable[str] = ()
 ) -> tuple[tuple[CounterReading, ...], tuple[str, ...]]:
     """Return the valid readings, and the complaints extended by one for each invalid reading; at most `MOST_COMPLAINTS`."""

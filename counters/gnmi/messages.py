@@ -18,7 +18,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 PACKAGE: Final = "gnmi"
 SERVICE: Final = "gnmi.gNMI"
 VERSION: Final = "0.10.0"
-"""Of the protocol, as Capabilities reports it."""
+"""Version of the protocol, as Capabilities reports it."""
 
 
 class Encoding(IntEnum):

@@ -13,7 +13,7 @@ from typing import Final
 
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.counters import CountedObject, CounterObject, CounterReading
-from etloop.counters.gnmi.paths import ANY, BadPath, Element, GnmiPath, checked, matched_length
+from etloop.counters.gnmi.paths import ANY, BadPath, Element, GnmiPath, check_bounds, matched_length
 from etloop.counters.gnmi.values import Scalar, Value, counter_value
 
 INTERFACES: Final = "openconfig-interfaces"
@@ -140,22 +140,22 @@ def leaves_of(readings: Iterable[CounterReading]) -> tuple[tuple[tuple[Element, 
 
 
 def _key_leaves(
-    entry: tuple[Element, ...], one: CountedObject, keyed: set[tuple[str, str]]
+    entry: tuple[Element, ...], counted: CountedObject, keyed: set[tuple[str, str]]
 ) -> Iterator[tuple[tuple[Element, ...], Scalar]]:
     """Yield the keys of the lists on the path to an entry, as leaves of the entries' state, each once."""
     for length, element in enumerate(entry, 1):
         for key, value in element.keys:
-            number = "" if key == "interface-id" or one.number < 0 else str(one.number)
-            if (identity := (f"{key} {one.name}", number)) not in keyed:
+            number = "" if key == "interface-id" or counted.number < 0 else str(counted.number)
+            if (identity := (f"{key} {counted.name}", number)) not in keyed:
                 keyed.add(identity)
                 yield (*entry[:length], Element("state"), Element(key)), value
 
 
-def _place(names: tuple[str, ...], one: CountedObject) -> tuple[Element, ...]:
+def _place(names: tuple[str, ...], counted: CountedObject) -> tuple[Element, ...]:
     place = []
     for length, name in enumerate(names, 1):
         key = KEYS.get(names[:length])
-        value = str(one.number) if name == "queue" else one.name
+        value = str(counted.number) if name == "queue" else counted.name
         place.append(Element(name, ((key, value),) if key else ()))
     return tuple(place)
 
@@ -183,7 +183,7 @@ _EVERY_PLACE: Final = tuple(_served_places())
 # ---- what a device sent
 
 
-def wanted(ports: Iterable[str]) -> tuple[tuple[GnmiPath, ...], ...]:
+def request_paths(ports: Iterable[str]) -> tuple[tuple[GnmiPath, ...], ...]:
     """Return the paths that a client requests, by group (`GROUPS`). No ports means all ports."""
     names = tuple(ports) or (ANY,)
     groups: list[tuple[GnmiPath, ...]] = []
@@ -271,7 +271,7 @@ def _entry_key(entry: dict[str, Value], key: str) -> str | None:
     if not isinstance(value, str):
         return None
     try:
-        checked(GnmiPath((Element("entry", ((key, value),)),)))
+        check_bounds(GnmiPath((Element("entry", ((key, value),)),)))
     except BadPath:
         return None
     return value

@@ -1,6 +1,6 @@
 """gNMI paths as values: formatted, parsed and matched with wildcards. Pure.
 
-Decides the bounds of a path, and what a pattern matches: `*` is any one element or any key, `...` any number of elements (gNMI
+Decides the bounds of a path, and the matches of a pattern: `*` is any one element or any key, `...` any number of elements (gNMI
 specification 2.4.1), and a key that is left out matches any value, too. The text form is the specification's
 (gnmi-path-strings.md): `/a/b[k=v]`, with `\\` before `]`, `=`, `/` and itself.
 """
@@ -15,7 +15,7 @@ from etloop.contract.base.late_dataclass import dataclass
 MOST_ELEMENTS: Final = 32
 MOST_KEYS: Final = 8
 MOST_CHARACTERS: Final = 256
-"""Of a name, a key's name or its value."""
+"""Most characters of a name, a key's name or its value."""
 ANY: Final = "*"
 ANY_DEPTH: Final = "..."
 
@@ -108,7 +108,7 @@ def matched_length(elements: tuple[Element, ...], pattern: tuple[Element, ...]) 
     return min(lengths)
 
 
-def checked(path: GnmiPath) -> GnmiPath:
+def check_bounds(path: GnmiPath) -> GnmiPath:
     """Return the path unchanged. Raise `BadPath` if it exceeds the bounds of a path."""
     if len(path.elements) > MOST_ELEMENTS:
         raise BadPath(f"it has {len(path.elements)} elements, more than {MOST_ELEMENTS}")

@@ -14,7 +14,7 @@ from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import format_duration
 from etloop.counters.gnmi.messages import Encoding, ListMode, Path, SubscriptionMode, kind_of
 from etloop.counters.gnmi.openconfig import MODELS
-from etloop.counters.gnmi.paths import BadPath, Element, GnmiPath, checked, first_key
+from etloop.counters.gnmi.paths import BadPath, Element, GnmiPath, check_bounds, first_key
 from etloop.counters.gnmi.sonic import TARGET
 
 MOST_PATHS: Final = 1024
@@ -33,10 +33,10 @@ SONIC_ORIGINS: Final = ("", "sonic-db")
 class Refused(Exception):
     """A refused request: gRPC's name of the status, and the reason with a remedy."""
 
-    def __init__(self, status: str, what: str) -> None:
-        super().__init__(what)
+    def __init__(self, status: str, reason: str) -> None:
+        super().__init__(reason)
         self.status = status
-        self.what = what
+        self.what = reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,9 @@ def get_query(message: Any) -> GetQuery:
     prefix = path_of(message.prefix)
     paths = _limit_count(message.path, "paths") or (Path(),)
     _refuse_unknown_models(message.use_models)
-    return GetQuery(_limit_wide(tuple(_asked(path, prefix) for path in paths)), _encoding(message.encoding))
+    return GetQuery(
+        _limit_wide(tuple(_parse_path(path, prefix) for path in paths)), _encoding(message.encoding)
+    )
 
 
 def subscribe_query(message: Any) -> SubscribeQuery:
@@ -95,9 +97,9 @@ def subscribe_query(message: Any) -> SubscribeQuery:
         raise Refused("INVALID_ARGUMENT", "the SubscriptionList is empty")
     _refuse_unknown_models(subscription_list.use_models)
     paths = tuple(
-        _streamed(subscription, _asked(subscription.path, prefix))
+        _parse_streamed(subscription, _parse_path(subscription.path, prefix))
         if mode is ListMode.STREAM
-        else SubscribedPath(_asked(subscription.path, prefix))
+        else SubscribedPath(_parse_path(subscription.path, prefix))
         for subscription in subscriptions
     )
     _limit_wide(tuple(subscription.path for subscription in paths))
@@ -110,7 +112,7 @@ def path_of(message: Any) -> GnmiPath:
     elements = [Element(element.name, tuple(sorted(element.key.items()))) for element in message.elem]
     elements = elements or [Element(name) for name in message.element]
     try:
-        return checked(GnmiPath(tuple(elements), message.target, message.origin))
+        return check_bounds(GnmiPath(tuple(elements), message.target, message.origin))
     except BadPath as error:
         raise Refused("INVALID_ARGUMENT", f"invalid path: {error}") from None
 
@@ -123,7 +125,7 @@ def path_message(path: GnmiPath) -> Any:
     return message
 
 
-def _asked(message: Any, prefix: GnmiPath) -> GnmiPath:
+def _parse_path(message: Any, prefix: GnmiPath) -> GnmiPath:
     path = path_of(message)
     if path.target and prefix.target and path.target != prefix.target:
         raise Refused("INVALID_ARGUMENT", "the path and the prefix have different targets")
@@ -146,7 +148,7 @@ def _limit_wide(paths: tuple[GnmiPath, ...]) -> tuple[GnmiPath, ...]:
     return paths
 
 
-def _streamed(message: Any, path: GnmiPath) -> SubscribedPath:
+def _parse_streamed(message: Any, path: GnmiPath) -> SubscribedPath:
     if message.mode not in set(SubscriptionMode):
         raise Refused("INVALID_ARGUMENT", f"{message.mode} is not a subscription mode: use SAMPLE")
     mode = SubscriptionMode(message.mode)
@@ -173,11 +175,11 @@ def _encoding(number: int) -> Encoding:
     return Encoding(number)
 
 
-def _limit_count(messages: Iterable[Any], what: str) -> tuple[Any, ...]:
+def _limit_count(messages: Iterable[Any], items_word: str) -> tuple[Any, ...]:
     items = tuple(messages)
     if len(items) > MOST_PATHS:
         raise Refused(
-            "RESOURCE_EXHAUSTED", f"{len(items)} {what}; at most {MOST_PATHS} are supported per call"
+            "RESOURCE_EXHAUSTED", f"{len(items)} {items_word}; at most {MOST_PATHS} are supported per call"
         )
     return items
 

@@ -29,10 +29,10 @@ class Sampled:
         # Counted from the first sample, so that samples do not drift; missed samples are skipped.
         intervals = (now_ns - self._begin_ns) // self.asked.sample_ns
         self.next_ns = self._begin_ns + (intervals + 1) * self.asked.sample_ns
-        updates = tree.subscribed(self.asked.path, encoding)
-        return self._changed(updates, now_ns) if self.asked.suppress_redundant else updates
+        updates = tree.subscription_updates(self.asked.path, encoding)
+        return self._changed_updates(updates, now_ns) if self.asked.suppress_redundant else updates
 
-    def _changed(self, updates: tuple[Any, ...], now_ns: int) -> tuple[Any, ...]:
+    def _changed_updates(self, updates: tuple[Any, ...], now_ns: int) -> tuple[Any, ...]:
         """Return the updates whose value differs from the one sent last; all of them with a heartbeat."""
         heartbeat_ns = self.asked.heartbeat_ns
         is_heartbeat = heartbeat_ns > 0 and now_ns - self._beat_ns >= heartbeat_ns

@@ -180,9 +180,9 @@ class GnmiServer:
                 case ListMode.ONCE:
                     responses = self._once(query)
                 case ListMode.POLL:
-                    responses = self._polled(query, requests)
+                    responses = self._answer_polls(query, requests)
                 case ListMode.STREAM:
-                    responses = self._streamed(query, requests)
+                    responses = self._stream(query, requests)
             async with contextlib.aclosing(responses):
                 async for response in responses:
                     yield response
@@ -198,7 +198,7 @@ class GnmiServer:
                 yield response
         yield _sync_response()
 
-    async def _polled(
+    async def _answer_polls(
         self, asked: SubscribeQuery, requests: AsyncIterator[bytes]
     ) -> AsyncGenerator[bytes, None]:
         """Yield one set of updates for each Poll, none before the first, as the specification requires (3.5.1.5.3)."""
@@ -211,7 +211,7 @@ class GnmiServer:
             async for response in self._once(asked):
                 yield response
 
-    async def _streamed(
+    async def _stream(
         self, asked: SubscribeQuery, requests: AsyncIterator[bytes]
     ) -> AsyncGenerator[bytes, None]:
         next_request = asyncio.ensure_future(anext(aiter(requests), None))
@@ -298,7 +298,9 @@ class GnmiServer:
 
 
 def _update_responses(tree: Tree, paths: Sequence[GnmiPath], encoding: Encoding) -> list[bytes]:
-    return [response for path in paths for response in _responses(path, tree.subscribed(path, encoding))]
+    return [
+        response for path in paths for response in _responses(path, tree.subscription_updates(path, encoding))
+    ]
 
 
 def _responses(path: GnmiPath, updates: Sequence[Any]) -> list[bytes]:

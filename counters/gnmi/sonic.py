@@ -1,6 +1,6 @@
 """SONiC's COUNTERS_DB over gNMI, both ways: its tables of SAI's names to readings, and readings to its tables. Pure.
 
-Decides which SAI counter is which canonical one, and what the target COUNTERS_DB answers to a path: the name maps, and
+Decides which SAI counter is which canonical one, and how the target COUNTERS_DB answers a path: the name maps, and
 `COUNTERS` by port (`Ethernet*` is every port, whatever its name), by field, by queue, and by object identifier (sonic-
 net/SONiC: doc/system-telemetry/grpc_telemetry.md; sonic-net/sonic-gnmi: sonic_data_client/virtual_db.go). Values are strings,
 as in redis.
@@ -100,7 +100,7 @@ Row = Mapping[str, str]
 # ---- readings as tables
 
 
-def object_identifier(one: CountedObject, place: int) -> str:
+def object_identifier(counted: CountedObject, place: int) -> str:
     """Return the identifier of the `place`-th object of its kind; the upper 16 bits are SAI's object type (saitypes.h)."""
     types = {
         CounterObject.PORT: 0x1,
@@ -108,7 +108,7 @@ def object_identifier(one: CountedObject, place: int) -> str:
         CounterObject.GROUP: 0x1A,
         CounterObject.POOL: 0x18,
     }
-    return f"oid:0x{types[one.kind] << 48 | place + 1:x}"
+    return f"oid:0x{types[counted.kind] << 48 | place + 1:x}"
 
 
 def tables_of(readings: Iterable[CounterReading]) -> dict[str, dict[str, Row]]:
@@ -161,14 +161,14 @@ def answer(tables: Mapping[str, Mapping[str, Row]], names: Sequence[str]) -> Val
             for queue, identifier in queues.items()
             if queue.rpartition(":")[0] in chosen_ports
         }
-    rows_by_port = {port: _chosen(rows[ports[port]], tail) for port in chosen_ports}
+    rows_by_port = {port: _select_field(rows[ports[port]], tail) for port in chosen_ports}
     if names[1].endswith("*"):
         return {port: row for port, row in rows_by_port.items() if row} or None
     port_row = rows_by_port[chosen_ports[0]]
     return (port_row.get(tail[0]) if tail else port_row) if port_row else None
 
 
-def _chosen(row: Row, rest: Sequence[str]) -> dict[str, Value]:
+def _select_field(row: Row, rest: Sequence[str]) -> dict[str, Value]:
     """Return a row, restricted to one field if `rest` names one."""
     return {field: value for field, value in row.items() if not rest or field == rest[0]}
 
@@ -191,7 +191,7 @@ def path(*names: str) -> GnmiPath:
 
 
 def identifiers(value: Value) -> dict[str, str]:
-    """Return a name map, the device's names -> object identifiers, without entries that are no identifiers."""
+    """Return a name map, the device's names -> object identifiers, without entries that are not identifiers."""
     if not isinstance(value, dict):
         return {}
     return {
@@ -201,7 +201,9 @@ def identifiers(value: Value) -> dict[str, str]:
     }
 
 
-def wanted(ports: Sequence[str], groups: Mapping[str, str], pools: Mapping[str, str]) -> Iterator[GnmiPath]:
+def request_paths(
+    ports: Sequence[str], groups: Mapping[str, str], pools: Mapping[str, str]
+) -> Iterator[GnmiPath]:
     """Yield the paths of one reading, those of every port if none is named. `groups` and `pools` map names to identifiers."""
     for port in ports or (EVERY_PORT,):
         yield path(COUNTERS, port)
@@ -214,7 +216,7 @@ def wanted(ports: Sequence[str], groups: Mapping[str, str], pools: Mapping[str, 
 def readings_of(
     updates: Iterable[tuple[GnmiPath, Value]], identified: Mapping[str, CountedObject]
 ) -> tuple[tuple[CounterReading, ...], tuple[str, ...]]:
-    """Return the readings in the answers to the paths of `wanted`, and complaints.
+    """Return the readings in the answers to the paths of `request_paths`, and complaints.
 
     `identified` maps object identifiers to objects.
     """
@@ -230,17 +232,19 @@ def readings_of(
     return tuple(readings.values()), tuple(complaints)
 
 
-def counted(names: Mapping[str, str], kind: CounterObject) -> dict[str, CountedObject]:
+def objects_by_identifier(names: Mapping[str, str], kind: CounterObject) -> dict[str, CountedObject]:
     """Return identifier -> object of a name map; names that cannot be parsed are left out."""
     objects = {}
     for name, identifier in names.items():
-        counted_object = CountedObject(kind, name) if kind is CounterObject.POOL else _numbered(kind, name)
+        counted_object = (
+            CountedObject(kind, name) if kind is CounterObject.POOL else _parse_numbered(kind, name)
+        )
         if counted_object is not None:
             objects[identifier] = counted_object
     return objects
 
 
-def _numbered(kind: CounterObject, name: str) -> CountedObject | None:
+def _parse_numbered(kind: CounterObject, name: str) -> CountedObject | None:
     match = _NUMBERED.fullmatch(name)
     return CountedObject(kind, match[1], int(match[2])) if match else None
 
@@ -254,7 +258,7 @@ def _rows(
         yield identified[names[1]], value
     elif names[-1] == QUEUES:
         for name, row in value.items():
-            queue = _numbered(CounterObject.QUEUE, name)
+            queue = _parse_numbered(CounterObject.QUEUE, name)
             if queue is not None and isinstance(row, dict):
                 yield queue, row
     elif names[1].endswith("*"):
@@ -266,28 +270,28 @@ def _rows(
 
 
 def _row_readings(
-    one: CountedObject, row: Mapping[str, Value], complaints: dict[str, None]
+    counted: CountedObject, row: Mapping[str, Value], complaints: dict[str, None]
 ) -> Iterator[CounterReading]:
-    fields = FIELDS[one.kind]
+    fields = FIELDS[counted.kind]
     numbers = {}
     for field, value in row.items():
-        priority = _PFC.fullmatch(field) if one.kind is CounterObject.PORT else None
+        priority = _PFC.fullmatch(field) if counted.kind is CounterObject.PORT else None
         if field not in fields and priority is None and not field.startswith("SAI_PORT_STAT_IF_"):
             continue
         number = counter_value(value)
         if number is None:
             # Platforms without this counter write N/A.
             if value != "N/A":
-                complaints.setdefault(f"{one}: {field} is {str(value)[:32]!r}, expected a counter value")
+                complaints.setdefault(f"{counted}: {field} is {str(value)[:32]!r}, expected a counter value")
         elif priority is not None:
             counter = f"pfc_{priority[2].lower()}"
             yield CounterReading(
-                CountedObject(CounterObject.PRIORITY, one.name, int(priority[1])), counter, number
+                CountedObject(CounterObject.PRIORITY, counted.name, int(priority[1])), counter, number
             )
         else:
             numbers[field] = number
             if field in fields:
-                yield CounterReading(one, fields[field], number)
+                yield CounterReading(counted, fields[field], number)
     for counter, parts in _TOTALS:
-        if one.kind is CounterObject.PORT and all(part in numbers for part in parts):
-            yield CounterReading(one, counter, sum(numbers[part] for part in parts) % (1 << 64))
+        if counted.kind is CounterObject.PORT and all(part in numbers for part in parts):
+            yield CounterReading(counted, counter, sum(numbers[part] for part in parts) % (1 << 64))

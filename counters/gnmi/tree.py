@@ -68,7 +68,7 @@ class Tree:
             for node, leaves in leaves_by_node.items()
         )
 
-    def subscribed(self, path: GnmiPath, encoding: Encoding) -> tuple[Any, ...]:
+    def subscription_updates(self, path: GnmiPath, encoding: Encoding) -> tuple[Any, ...]:
         """Return the updates for one path of a subscription, which a node that does not exist yet does not end (gNMI
         specification 3.5.1.3).
 

@@ -11,7 +11,7 @@ Scalar = str | int | float | bool | None
 Value = Scalar | list["Value"] | dict[str, "Value"]
 """Every JSON value; binary values do not occur among counters."""
 MOST_DIGITS: Final = 20
-"""Of an unsigned 64-bit number."""
+"""Most digits of an unsigned 64-bit number."""
 
 
 class BadValue(ValueError):
@@ -41,7 +41,7 @@ def read_json(content: bytes) -> Value:
 
 
 def counter_value(value: Value) -> int | None:
-    """Return a 64-bit counter, given as a number or as its digits (RFC 7951 section 6.1), or None if the value is no counter."""
+    """Return a 64-bit counter, given as a number or as its digits (RFC 7951 section 6.1), or None if the value is not a counter."""
     if isinstance(value, str):
         if not (value.isascii() and value.isdecimal() and len(value) <= MOST_DIGITS):
             return None

@@ -2,7 +2,7 @@
 the clock.
 
 Opening requests each group of paths once and continues without the groups that a device lacks; the first batch reports those.
-`gnmi_values` decides what is requested and what answers mean. TLS checks the device's certificate in every case; clear text is
+`gnmi_values` decides what is requested, and interprets answers. TLS checks the device's certificate in every case; clear text is
 used only where the rig requests it.
 """
 
@@ -46,7 +46,7 @@ from etloop.counters.readers.gnmi_values import (
     Group,
     Unreadable,
     Update,
-    collected,
+    collect,
     openconfig_groups,
     port_names,
     prefix_message,
@@ -114,7 +114,7 @@ class GnmiSession:
             await self._find_groups()
             if self._source.mode is GnmiMode.SAMPLE:
                 self._samples = _Samples(self._call_stream())
-                await self._guarded(self._samples.synchronised())
+                await self._guard(self._samples.wait_until_synchronised())
         except _Failed as failed:
             return failed.failure
         return None
@@ -124,9 +124,9 @@ class GnmiSession:
         begun_ns = monotonic_ns()
         try:
             if self._samples is not None:
-                begun_ns, ended_ns, updates = await self._guarded(self._samples.after(begun_ns))
+                begun_ns, ended_ns, updates = await self._guard(self._samples.after(begun_ns))
             else:
-                updates = [update for group in self._groups for update in await self._fetched(group.paths)]
+                updates = [update for group in self._groups for update in await self._fetch(group.paths)]
                 ended_ns = monotonic_ns()
         except _Failed as failed:
             return failed.failure
@@ -183,7 +183,7 @@ class GnmiSession:
         seen_ports: set[str] = set()
         for group in groups:
             try:
-                updates = await self._fetched(group.paths)
+                updates = await self._fetch(group.paths)
             except _Failed as failed:
                 if not failed.lacks_path:
                     raise
@@ -203,14 +203,14 @@ class GnmiSession:
             else:
                 self._remarks += (f"the device has no counters of {group.name}",)
         if missing := [port for port in self._ports if port not in seen_ports]:
-            raise self._failed(FailureKind.REFUSED, f'no counters of a port named "{missing[0]}"')
+            raise self._failure(FailureKind.REFUSED, f'no counters of a port named "{missing[0]}"')
         self._groups = tuple(served_groups)
 
     async def _without_ports(self, failed: _Failed) -> _Failed:
         """Return the failure of a device that lacks the first paths, naming the ports that it does have."""
         path = sonic.path(sonic.PORT_MAP) if self._paths is CounterPaths.SONIC else openconfig.PORT_NAMES
         try:
-            device_ports = port_names(await self._fetched([path]))
+            device_ports = port_names(await self._fetch([path]))
         except _Failed:
             return failed
         if not device_ports:
@@ -219,7 +219,7 @@ class GnmiSession:
         shown_ports = ", ".join(device_ports[:MOST_NAMES_SHOWN]) + ellipsis
         missing = next((port for port in self._ports if port not in device_ports), "")
         problem = f'no port is named "{missing}"' if missing else failed.failure.what
-        return self._failed(FailureKind.REFUSED, f"{problem}; it has {shown_ports}")
+        return self._failure(FailureKind.REFUSED, f"{problem}; it has {shown_ports}")
 
     async def _names(self, path: GnmiPath) -> dict[str, str]:
         try:
@@ -234,7 +234,7 @@ class GnmiSession:
 
     # ---- asking
 
-    async def _fetched(self, paths: Sequence[GnmiPath]) -> list[Update]:
+    async def _fetch(self, paths: Sequence[GnmiPath]) -> list[Update]:
         request = self._get if self._source.mode is GnmiMode.GET else self._once
         return [update for portion in requests_of(paths) for update in await request(portion)]
 
@@ -245,11 +245,11 @@ class GnmiSession:
         )
         request.path.extend(relative_message(path) for path in paths)
         call: Any = self._channel.unary_unary(f"/{SERVICE}/Get")
-        content = await self._guarded(call(request.SerializeToString(), metadata=self._metadata))
+        content = await self._guard(call(request.SerializeToString(), metadata=self._metadata))
         try:
-            return collected(_parse(GetResponse, content).notification)
+            return collect(_parse(GetResponse, content).notification)
         except Unreadable as error:
-            raise self._failed(FailureKind.NONSENSE, str(error)) from None
+            raise self._failure(FailureKind.NONSENSE, str(error)) from None
 
     async def _once(self, paths: Sequence[GnmiPath]) -> list[Update]:
         notifications: list[Any] = []
@@ -262,9 +262,9 @@ class GnmiSession:
                     notifications.append(response.update)
                     if len(notifications) > MOST_UPDATES:
                         raise Unreadable(f"more than {MOST_UPDATES} notifications")
-            return collected(notifications)
+            return collect(notifications)
 
-        return await self._guarded(receive())
+        return await self._guard(receive())
 
     def _call_stream(self) -> AsyncIterator[Any]:
         return self._subscription([path for group in self._groups for path in group.paths], ListMode.STREAM)
@@ -294,7 +294,7 @@ class GnmiSession:
     def _target(self) -> str:
         return sonic.TARGET if self._paths is CounterPaths.SONIC else self._source.target
 
-    async def _guarded(self, asked: Awaitable[T]) -> T:
+    async def _guard(self, asked: Awaitable[T]) -> T:
         """Await a call and return its result. Raise `_Failed` for every way in which it can fail."""
         try:
             return await asked
@@ -310,17 +310,17 @@ class GnmiSession:
                 detail = (
                     f"TLS: {detail}; give tls: {{ca: FILE}}, or plaintext: true where the device has no TLS"
                 )
-            failed = self._failed(kind, f"{code.name}: {detail}")
+            failed = self._failure(kind, f"{code.name}: {detail}")
             raise _Failed(failed.failure, lacks_path=code in _LACKING) from None
         except Unreadable as error:
-            raise self._failed(FailureKind.NONSENSE, str(error)) from None
+            raise self._failure(FailureKind.NONSENSE, str(error)) from None
         except (
             asyncio.InvalidStateError
         ) as error:  # raised by the library if a call ends while it is written to
-            raise self._failed(FailureKind.ENDED, str(error)) from None
+            raise self._failure(FailureKind.ENDED, str(error)) from None
 
-    def _failed(self, kind: FailureKind, what: str) -> _Failed:
-        return _Failed(CounterFailure(kind, f"{self._source.address}: {what}"))
+    def _failure(self, kind: FailureKind, problem: str) -> _Failed:
+        return _Failed(CounterFailure(kind, f"{self._source.address}: {problem}"))
 
 
 class _Samples:
@@ -334,7 +334,7 @@ class _Samples:
         self._task = asyncio.create_task(self._gather())
         self._task.add_done_callback(lambda _: self._changed.set())
 
-    async def synchronised(self) -> None:
+    async def wait_until_synchronised(self) -> None:
         """Return once the stream has sent every path once."""
         await self._until(lambda: self._is_synchronised)
 
@@ -371,7 +371,7 @@ class _Samples:
 
 
 def _parse(kind: Any, content: bytes) -> Any:
-    # Not parsed by the library, which returns None for bytes that are no message.
+    # Not parsed by the library, which returns None for bytes that are not a message.
     try:
         return kind.FromString(content)
     except DecodeError:

@@ -1,7 +1,7 @@
 """Converts a gNMI server's answers into readings of canonical counters, with OpenConfig's or SONiC's names. Pure; all input is
 hostile.
 
-Decides which paths are requested, in which groups, and what notifications mean; `counters.gnmi` has OpenConfig's and SONiC's
+Decides which paths are requested, in which groups, and interprets notifications; `counters.gnmi` has OpenConfig's and SONiC's
 names. `gnmi_session` decides when and over which connection.
 """
 
@@ -18,7 +18,7 @@ from etloop.contract.model.counters import (
     CounterObject,
     CounterReading,
 )
-from etloop.counters.base.protocol import sifted
+from etloop.counters.base.protocol import sift
 from etloop.counters.gnmi import openconfig, sonic
 from etloop.counters.gnmi.paths import GnmiPath, first_key
 from etloop.counters.gnmi.requests import Refused, path_message, path_of
@@ -58,7 +58,7 @@ def updates_of(notification: Any) -> Iterator[Update]:
         raise Unreadable(error.what) from None
 
 
-def collected(notifications: Iterable[Any], most: int = MOST_UPDATES) -> list[Update]:
+def collect(notifications: Iterable[Any], most: int = MOST_UPDATES) -> list[Update]:
     """Return all updates of some notifications. Raise `Unreadable`, also if there are more than `most`."""
     updates: list[Update] = []
     for notification in notifications:
@@ -73,7 +73,9 @@ def openconfig_groups(ports: Sequence[str]) -> tuple[Group, ...]:
     """Return the groups of ports' counters, ports' pauses and queues' counters, in this order: many devices lack the later
     ones."""
     names = ("interfaces", "pauses", "queues")
-    return tuple(Group(name, paths) for name, paths in zip(names, openconfig.wanted(ports), strict=True))
+    return tuple(
+        Group(name, paths) for name, paths in zip(names, openconfig.request_paths(ports), strict=True)
+    )
 
 
 def sonic_maps() -> tuple[tuple[CounterObject, GnmiPath], ...]:
@@ -91,7 +93,7 @@ def sonic_groups(
     last."""
     group_names = names.get(CounterObject.GROUP, {})
     pool_names = names.get(CounterObject.POOL, {})
-    paths = tuple(sonic.wanted(ports, group_names, pool_names))
+    paths = tuple(sonic.request_paths(ports, group_names, pool_names))
     queues = tuple(path for path in paths if path.names[-1] == sonic.QUEUES)
     by_identifier = tuple(path for path in paths if path.names[-1].startswith("oid:"))
     port_paths = tuple(path for path in paths if path not in (*queues, *by_identifier))
@@ -100,7 +102,9 @@ def sonic_groups(
         Group("queues", queues),
         Group("priority groups and pools", by_identifier),
     )
-    objects = sonic.counted(group_names, CounterObject.GROUP) | sonic.counted(pool_names, CounterObject.POOL)
+    objects = sonic.objects_by_identifier(group_names, CounterObject.GROUP) | sonic.objects_by_identifier(
+        pool_names, CounterObject.POOL
+    )
     return tuple(group for group in groups if group.paths), objects
 
 
@@ -112,7 +116,7 @@ def readings_of(
         readings, complaints = sonic.readings_of(updates, identified)
     else:
         readings, complaints = openconfig.readings_of(updates)
-    return sifted(readings[:MOST_READINGS], complaints)
+    return sift(readings[:MOST_READINGS], complaints)
 
 
 def port_names(updates: Iterable[Update]) -> tuple[str, ...]:

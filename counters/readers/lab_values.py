@@ -25,7 +25,7 @@ from etloop.contract.model.switch_counters import (
     QUEUE_COUNTERS,
     SWITCH_PORT_COUNTERS,
 )
-from etloop.counters.base.protocol import sifted
+from etloop.counters.base.protocol import sift
 
 if TYPE_CHECKING:
     from etloop.contract.protocol.lab import LabCounters
@@ -43,12 +43,12 @@ _NUMBERED: Final = (
 
 def lab_readings(counters: LabCounters) -> tuple[tuple[CounterReading, ...], tuple[str, ...]]:
     """Return the valid readings of a lab, and complaints."""
-    return sifted(_readings(counters))
+    return sift(_readings(counters))
 
 
 def switch_port_readings(name: str, row: np.void) -> tuple[CounterReading, ...]:
     """Return the readings of one port from its row of `SWITCH_PORT_COUNTERS`."""
-    readings, complaints = sifted(_port_readings(name, row))
+    readings, complaints = sift(_port_readings(name, row))
     assert not complaints, complaints
     return readings
 

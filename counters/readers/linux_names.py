@@ -17,7 +17,7 @@ from etloop.contract.model.counters import (
     CounterObject,
     CounterReading,
 )
-from etloop.counters.base.protocol import MOST_COMPLAINTS, sifted
+from etloop.counters.base.protocol import MOST_COMPLAINTS, sift
 
 VERSION: Final = 1
 """Version of the text that `linux_process` writes."""
@@ -132,7 +132,7 @@ def linux_readings(answer: object) -> tuple[tuple[CounterReading, ...], tuple[st
         readings += _interface_readings(name, groups)
     complaints = answer.get("complaints")
     process_complaints = complaints[:MOST_COMPLAINTS] if isinstance(complaints, list) else []
-    return sifted(readings, [str(complaint)[:200] for complaint in process_complaints])
+    return sift(readings, [str(complaint)[:200] for complaint in process_complaints])
 
 
 def _interface_readings(name: str, groups: dict[object, object]) -> list[CounterReading]:

@@ -31,12 +31,12 @@ from etloop.counters.readers.snmp_rows import (
     SnmpValue,
     asked_first,
     candidates,
-    chosen,
+    choose_interfaces,
     instances_of,
     interfaces_of,
     readings_of,
     restart_complaint,
-    served,
+    served_columns,
 )
 from etloop.counters.readers.snmp_settings import InterfaceNames, SnmpSource
 
@@ -62,9 +62,9 @@ _NAME_COLUMNS: Final = {
 class _Failed(Exception):
     """A failed exchange, with the failure that the reader returns."""
 
-    def __init__(self, kind: FailureKind, what: str) -> None:
-        super().__init__(what)
-        self.failure = CounterFailure(kind, what)
+    def __init__(self, kind: FailureKind, problem: str) -> None:
+        super().__init__(problem)
+        self.failure = CounterFailure(kind, problem)
 
 
 class SnmpCounters:
@@ -160,7 +160,7 @@ class SnmpCounters:
     async def _refresh(self) -> None:
         """Request the agent's engine and clock, and sign in."""
         assert self._session is not None
-        await self._tried(self._session.refresh)
+        await self._try(self._session.refresh)
         self._refreshed_ns = monotonic_ns()
 
     async def _interfaces(self) -> tuple[Interface, ...]:
@@ -172,7 +172,7 @@ class SnmpCounters:
                 f"(IF-MIB {column}); check the view of the SNMP account"
             )
             raise _Failed(FailureKind.REFUSED, problem_text)
-        interfaces, problem = chosen(interfaces_of(rows, column), self._ports)
+        interfaces, problem = choose_interfaces(interfaces_of(rows, column), self._ports)
         if problem or not interfaces:
             problem_text = problem or "no interface has a unique name"
             raise _Failed(FailureKind.REFUSED, f"{self._source.address}: {problem_text}")
@@ -187,7 +187,7 @@ class SnmpCounters:
             probed = candidates(interface)
             instances += probed
             answers |= await self._answers([instance.oid for instance in probed])
-        columns = served(instances, answers)
+        columns = served_columns(instances, answers)
         if not columns:
             problem = f"{self._source.address} shows no counters of {interfaces[0].name}; check the view of the SNMP account"
             raise _Failed(FailureKind.REFUSED, problem)
@@ -205,7 +205,7 @@ class SnmpCounters:
         previous: tuple[int, ...] = ()
         for _ in range(MOST_WALK_ROWS):
             with contextlib.suppress(StopAsyncIteration):
-                oid, value = await self._tried(rows.__anext__)
+                oid, value = await self._try(rows.__anext__)
                 place = tuple(map(int, oid.split(".")))
                 if place <= previous:
                     problem = f"{self._source.address} returns OIDs out of order at {oid}"
@@ -226,7 +226,7 @@ class SnmpCounters:
         place = 0
         while place < len(oids):
             request_oids = [self._witness, *oids[place : place + at_once]]
-            response = await self._tried(partial(session.get_many, request_oids))
+            response = await self._try(partial(session.get_many, request_oids))
             if self._witness not in response and at_once > 1:
                 at_once //= 2  # an error of the whole request, such as tooBig (RFC 3416), has no values
                 continue
@@ -234,7 +234,7 @@ class SnmpCounters:
             place += at_once
         return answers
 
-    async def _tried(self, ask: Callable[[], Awaitable[T]]) -> T:
+    async def _try(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Send one request, up to `SnmpSource.tries` times until an answer comes, and return the answer. Raise `_Failed`."""
         from gufo.snmp import SnmpAuthError, SnmpError
 

@@ -1,6 +1,6 @@
 """Converts an SNMP agent's answers into interfaces and into readings of canonical counters. Pure; every value is hostile.
 
-Decides which instances are requested and what their values mean. `snmp` decides when, and in how many requests.
+Decides which instances are requested, and interprets their values. `snmp` decides when, and in how many requests.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from etloop.counters.readers.snmp_objects import COLUMNS, NUMBERED, SUMS, SYS_UP
 
 MOST_ASKED_FIRST: Final = 4
 MOST_INDEX: Final = (1 << 31) - 1
-"""Of an interface (RFC 2863, InterfaceIndex)."""
+"""Largest index of an interface (RFC 2863, InterfaceIndex)."""
 _TICKS_PER_S: Final = 100
 _WITHOUT_FCS: Final = {"rx_bytes": "rx_bytes_without_fcs", "tx_bytes": "tx_bytes_without_fcs"}
 
@@ -60,7 +60,9 @@ def interfaces_of(rows: Iterable[tuple[str, SnmpValue]], column: str) -> tuple[I
     return tuple(interfaces)
 
 
-def chosen(interfaces: Sequence[Interface], wanted: Sequence[str]) -> tuple[tuple[Interface, ...], str]:
+def choose_interfaces(
+    interfaces: Sequence[Interface], wanted: Sequence[str]
+) -> tuple[tuple[Interface, ...], str]:
     """Return the interfaces with the wanted names (all if none is wanted), and the problem, "" if there is none.
 
     A name that several interfaces share selects none of them (an alias may be given twice).
@@ -102,7 +104,9 @@ def candidates(interface: Interface) -> tuple[Instance, ...]:
     )
 
 
-def served(instances: Sequence[Instance], answers: Mapping[str, SnmpValue]) -> tuple[tuple[Column, int], ...]:
+def served_columns(
+    instances: Sequence[Instance], answers: Mapping[str, SnmpValue]
+) -> tuple[tuple[Column, int], ...]:
     """Return the columns and numbers for which a device has a value; of columns with the same counter, the first."""
     columns: dict[tuple[CounterObject, str, int], tuple[Column, int]] = {}
     for instance in instances:
@@ -117,7 +121,7 @@ def served(instances: Sequence[Instance], answers: Mapping[str, SnmpValue]) -> t
 def instances_of(
     interfaces: Iterable[Interface], columns: Sequence[tuple[Column, int]]
 ) -> tuple[Instance, ...]:
-    """Return the instances to request in every reading, interface by interface, bounded by what a batch may hold."""
+    """Return the instances to request in every reading, interface by interface, at most as many as a batch may hold."""
     instances = (
         Instance(
             column.oid(interface.index, number), CountedObject(column.kind, interface.name, number), column

@@ -102,7 +102,7 @@ async def sampled(
         tuple(sampled_by(device, f"tor{number}") for number, device in enumerate(devices)), SAID.append
     )
     troubles = await sampling.begin()
-    sampling.started()
+    sampling.note_start()
     if during is not None:
         await during.reported.wait()
     return troubles, list(await sampling.finish([]))
@@ -179,7 +179,7 @@ def test_what_never_rests_is_read_as_long_as_it_may_and_said_so() -> None:
     async def lived() -> CountedSource:
         sampling = Sampling((sampled_by(device),), print)
         await sampling.begin()
-        sampling.started()
+        sampling.note_start()
         return (await sampling.finish(["stopped by Ctrl-C"]))[0]
 
     source = asyncio.run(lived())

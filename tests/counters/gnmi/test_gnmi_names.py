@@ -18,7 +18,7 @@ from etloop.counters.gnmi.requests import path_of as path_of_message
 from etloop.counters.gnmi.values import BadValue, Value, counter_value, read_json, typed_leaf, value_of
 from etloop.counters.readers.gnmi_values import (
     Unreadable,
-    collected,
+    collect,
     readings_of,
     sonic_groups,
     updates_of,
@@ -309,7 +309,7 @@ def test_sonic_as_a_switch_has_it() -> None:
             (sonic.path("COUNTERS", "oid:0x18000000000a01"), pool),
             (sonic.path("COUNTERS", "Ethernet8"), "nonsense"),
         ),
-        sonic.counted({"ingress_lossless_pool": "oid:0x18000000000a01"}, CounterObject.POOL),
+        sonic.objects_by_identifier({"ingress_lossless_pool": "oid:0x18000000000a01"}, CounterObject.POOL),
     )
     assert {(str(one.object), one.counter): one.value for one in readings} == {
         ("Ethernet0", "rx_bytes"): 900,
@@ -388,10 +388,10 @@ def test_any_bytes_are_a_notification_or_none(content: bytes) -> None:
 def test_an_answer_without_end_is_cut_short() -> None:
     update = Update(path=path_message(path_of("/a")), val=TypedValue(uint_val=1))
     with pytest.raises(Unreadable, match="more than 200 updates"):
-        collected((Notification(update=[update] * 100) for _ in range(3)), most=200)
-    assert len(collected((Notification(update=[update] * 100) for _ in range(2)), most=200)) == 200
+        collect((Notification(update=[update] * 100) for _ in range(3)), most=200)
+    assert len(collect((Notification(update=[update] * 100) for _ in range(2)), most=200)) == 200
     with pytest.raises(Unreadable, match="invalid path"):
-        collected([Notification(update=[Update(path=path_message(GnmiPath((Element("x" * 300),))))])])
+        collect([Notification(update=[Update(path=path_message(GnmiPath((Element("x" * 300),))))])])
 
 
 def test_a_reading_is_a_value() -> None:

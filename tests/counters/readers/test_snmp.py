@@ -32,12 +32,12 @@ from etloop.counters.readers.snmp_rows import (
     Interface,
     asked_first,
     candidates,
-    chosen,
+    choose_interfaces,
     instances_of,
     interfaces_of,
     readings_of,
     restart_complaint,
-    served,
+    served_columns,
 )
 from etloop.counters.readers.snmp_settings import SnmpSource
 from tests.support.counters.snmp_by_hand import (
@@ -412,8 +412,10 @@ def test_instances_as_agents_spell_them(counter: str, number_: int, expected: st
 def test_of_columns_with_the_same_counter_the_first_served_counts() -> None:
     instances = candidates(Interface(1, "p"))
     dot1, dot3 = f"{PFC}.3.1", "1.3.6.1.2.1.10.7.10.1.5.1"
-    assert [one.name for one, _ in served(instances, {dot1: 1, dot3: 2})] == ["ieee8021PfcIndications"]
-    assert [one.name for one, _ in served(instances, {dot3: 2})] == ["dot3HCInPauseFrames"]
+    assert [one.name for one, _ in served_columns(instances, {dot1: 1, dot3: 2})] == [
+        "ieee8021PfcIndications"
+    ]
+    assert [one.name for one, _ in served_columns(instances, {dot3: 2})] == ["dot3HCInPauseFrames"]
 
 
 def test_who_is_asked_first_is_spread_over_all() -> None:
@@ -425,8 +427,8 @@ def test_who_is_asked_first_is_spread_over_all() -> None:
 
 def test_names_that_stand_twice_mean_no_interface() -> None:
     both = (Interface(1, "uplink"), Interface(2, "uplink"), Interface(3, "p"))
-    assert chosen(both, ()) == ((Interface(3, "p"),), "")
-    assert chosen(both, ("p", "uplink"))[1].startswith('2 interfaces are named "uplink"')
+    assert choose_interfaces(both, ()) == ((Interface(3, "p"),), "")
+    assert choose_interfaces(both, ("p", "uplink"))[1].startswith('2 interfaces are named "uplink"')
 
 
 def test_values_wider_than_their_type_are_complained_about() -> None:

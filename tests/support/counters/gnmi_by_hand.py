@@ -17,7 +17,7 @@ from etloop.counters.base.address import Address
 from etloop.counters.base.credentials import Login
 from etloop.counters.gnmi.grpc_library import grpc
 from etloop.counters.gnmi.messages import SERVICE
-from etloop.counters.gnmi.paths import Element, GnmiPath, checked
+from etloop.counters.gnmi.paths import Element, GnmiPath, check_bounds
 from etloop.counters.gnmi.server import GnmiServer, ServerKeys
 from etloop.counters.readers.gnmi import GnmiCounters
 from etloop.counters.readers.gnmi_settings import GnmiSource
@@ -26,7 +26,7 @@ PORTS: Final = ("s0/0", "s0/1")
 
 
 def path_of(text: str, *, target: str = "", origin: str = "") -> GnmiPath:
-    """A path from its text, as the specification writes it. Raises `BadPath` as `checked`."""
+    """A path from its text, as the specification writes it. Raises `BadPath` as `check_bounds`."""
     elements = []
     place = 1 if text.startswith("/") else 0
     while place < len(text):
@@ -39,7 +39,7 @@ def path_of(text: str, *, target: str = "", origin: str = "") -> GnmiPath:
             place += 1
         place += 1
         elements.append(Element(name, tuple(sorted(keys))))
-    return checked(GnmiPath(tuple(elements), target, origin))
+    return check_bounds(GnmiPath(tuple(elements), target, origin))
 
 
 def _until(text: str, place: int, ends: str) -> tuple[str, int]:
