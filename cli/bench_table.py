@@ -45,7 +45,7 @@ class TableWatcher:
         self._closed: list[int] = []
         self._printed: list[RowFigures] = []
         self.report, self.enter = screen.report, screen.enter
-        self.stored, self.take_counters = screen.stored, screen.take_counters
+        self.note_stored, self.take_counters = screen.note_stored, screen.take_counters
 
     def progress(self, progress: RunProgress) -> None:
         """Print the first heading when traffic starts, and pass the progress on."""

@@ -52,8 +52,8 @@ def test_presets_have_no_problem_at_any_rate(preset: str, rate: str, ports: int)
     assert not problems_of(single(f"preset: {preset}", rate, ports))
 
 
-OTHER_JOBS = (ROOT / "examples" / "sonic" / "topology.yaml",)
-"""Topologies for jobs with other DSCPs and without congestion control."""
+OTHER_JOBS = tuple((ROOT / "examples" / "sonic").glob("*topology.yaml"))
+"""Topologies for jobs with the DSCPs of sonic-mgmt."""
 
 
 @pytest.mark.parametrize(
