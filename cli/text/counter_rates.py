@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.counters import BY_OBJECT_AND_NAME, CounterNature, CounterObject
-from etloop.results.text.layout import aligned
+from etloop.results.text.layout import align
 
 if TYPE_CHECKING:
     from etloop.contract.model.counters import CountedObject, CounterBatch
@@ -90,7 +90,7 @@ def rates_text(rows: tuple[RateRow, ...], heading: str) -> str:
     cells += [
         (row.title, _rate(row.tx_bps, row), _rate(row.rx_bps, row), _words(row)) for row in rows[:MOST_ROWS]
     ]
-    lines = [heading, *(line.rstrip() for line in aligned(cells, left=(0, 3)))]
+    lines = [heading, *(line.rstrip() for line in align(cells, left=(0, 3)))]
     if len(rows) > MOST_ROWS:
         lines.append(f"and {len(rows) - MOST_ROWS} more; --json has all")
     return "\n".join(lines) + "\n"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.printable import printable
 from etloop.controller.rack.job_words import LIST_HEADS, duration_words, port_words
-from etloop.results.text.layout import aligned
+from etloop.results.text.layout import align
 
 if TYPE_CHECKING:
     from etloop.controller.rack.mqtt.messages import JobStatus
@@ -26,7 +26,7 @@ def job_line(job: JobStatus) -> str:
 def job_table(jobs: Sequence[JobStatus]) -> str:
     """Return the lines of jobs in aligned columns below their headings; every line ends with a newline."""
     rows = [LIST_HEADS, *(tuple(map(printable, job_cells(job))) for job in jobs)]
-    lines = aligned(rows, left=set(range(len(LIST_HEADS))) - {_CODE})
+    lines = align(rows, left=set(range(len(LIST_HEADS))) - {_CODE})
     urls = ["", *(printable(job.results_url) for job in jobs)]
     return "".join(f"{line}  {url}".rstrip() + "\n" for line, url in zip(lines, urls, strict=True))
 

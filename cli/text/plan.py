@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from etloop.contract.base.units import approximate_bytes, approximate_duration, format_rate
 from etloop.contract.model.edges import edge_words
 from etloop.results.report.run import local_traffic_warning
-from etloop.results.text.layout import aligned
+from etloop.results.text.layout import align
 
 if TYPE_CHECKING:
     from etloop.contract.model.run import PlannedChoice
@@ -242,6 +242,6 @@ def rank_ranges(ranks: Sequence[int]) -> str:
 def table_lines(heading: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Iterable[str]:
     """Yield the lines of a table in columns, shortened to `MOST_ROWS`."""
     shown_rows = rows if len(rows) <= MOST_ROWS else rows[: MOST_ROWS - 1]
-    yield from aligned((heading, *shown_rows), range(len(heading)))
+    yield from align((heading, *shown_rows), range(len(heading)))
     if len(rows) > len(shown_rows):
         yield f"... and {len(rows) - len(shown_rows)} more (--json has all)"

@@ -283,7 +283,7 @@ def _run_reasons(measurement: Measurement, tables: PlanTables) -> list[str]:
     """Return the degradations of the measured run that weaken the comparison."""
     summary, reasons = measurement.summary, []
     if summary.state is not RunEnd.DONE:
-        reasons.append(f"the run was {summary.state.value}; measured is what completed until then")
+        reasons.append(f"the run was {summary.state.value}; measured are the operations completed until then")
     if summary.degraded:
         reasons.append(f"agents did less well than asked, {len(summary.degraded)} times (see degraded)")
     counts = summary.transport

@@ -66,7 +66,7 @@ class Scale:
 class Scene:
     """Inputs that all panels share."""
 
-    given: KpiInput
+    inputs: KpiInput
     facts: DeviceFacts
     lanes: tuple[Lane, ...]
     colours: Mapping[str, int]
@@ -121,7 +121,7 @@ def scale_of(most: float, units: Sequence[tuple[float, str]], base: str, least: 
 
 def _stretches(scene: Scene) -> tuple[Stretch, ...]:
     """Return the iterations, and the gaps in which the device was not read."""
-    passes = scene.given.summary.job.per_iteration
+    passes = scene.inputs.summary.job.per_iteration
     stretches = [
         Stretch(
             f"iteration {iteration.iteration + 1}",
@@ -132,7 +132,7 @@ def _stretches(scene: Scene) -> tuple[Stretch, ...]:
         )
         for iteration in passes[:256]
     ]
-    device = scene.given.summary.dut
+    device = scene.inputs.summary.dut
     stretches += [
         Stretch(
             f"not read: {gap.why}", "", gap.begin_ns / scene.time.size, gap.end_ns / scene.time.size, "gap"
@@ -145,25 +145,25 @@ def _stretches(scene: Scene) -> tuple[Stretch, ...]:
 def _moments(scene: Scene) -> tuple[Moment, ...]:
     return tuple(
         Moment(event_words(event), event.done_ns / scene.time.size, "up" if event.up else "down")
-        for event in scene.given.summary.timeline
+        for event in scene.inputs.summary.timeline
         if event.done_ns >= 0
     )
 
 
 def _rates(scene: Scene) -> tuple[tuple[Plotted, ...], tuple[str, ...]]:
     """Return the panels of sent and received rates, and notes on them."""
-    given, notes = scene.given, []
+    inputs, notes = scene.inputs, []
     links = {
-        f"{agent}/{port}" if "/" not in port else port: bps for (agent, port), bps in given.port_bps.items()
+        f"{agent}/{port}" if "/" not in port else port: bps for (agent, port), bps in inputs.port_bps.items()
     }
-    sent, received = port_rates(given, "rx"), port_rates(given, "tx")
+    sent, received = port_rates(inputs, "rx"), port_rates(inputs, "tx")
     by_sent = by_received = "counted by the device"
     if not received:
         received, by_received = _rates_of_queues(scene), "by the device's queues"
-    estimated = _rates_from_ops(given)
+    estimated = _rates_from_ops(inputs)
     if not sent:
         sent, by_sent = estimated[0], "payload, from the records of ops"
-        notes.append("What a rank sends for an op is spread evenly over the op's time.")
+        notes.append("The bytes that a rank sends for an op are spread evenly over the op's time.")
     if not received:
         received, by_received = estimated[1], "payload, from the records of ops"
     clipped = 0
@@ -179,9 +179,9 @@ def _rates(scene: Scene) -> tuple[tuple[Plotted, ...], tuple[str, ...]]:
         notes.append(
             f"In {clipped} places the records make more than the link carries; the link's rate is drawn there."
         )
-    hidden = len(set(given.plan.port_names)) - len(scene.colours.keys() & set(given.plan.port_names))
+    hidden = len(set(inputs.plan.port_names)) - len(scene.colours.keys() & set(inputs.plan.port_names))
     if hidden > 0:
-        notes.append(f"Of {hidden} less busy ports nothing is drawn; tables and files have them.")
+        notes.append(f"{hidden} less busy ports are not drawn; tables and files have them.")
     return tuple(panels), tuple(notes)
 
 
@@ -222,7 +222,7 @@ def _rates_from_ops(inputs: KpiInput) -> tuple[list[Line], list[Line]]:
 
 def _rates_of_queues(scene: Scene) -> list[Line]:
     """Return the rate at which queues of the device sent to each port of the rig, as means over equal time bins."""
-    ports = set(scene.given.plan.port_names)
+    ports = set(scene.inputs.plan.port_names)
     bins = _bins_of_packets(scene)
     edges = np.linspace(scene.begin_ns, scene.end_ns, bins + 1)
     bytes_by_port: dict[str, NDArray[np.float64]] = {}
@@ -236,10 +236,10 @@ def _rates_of_queues(scene: Scene) -> list[Line]:
 
 def _bins_of_packets(scene: Scene) -> int:
     """Return the number of time bins, such that a link at full rate carries several packets in each."""
-    speeds = [float(bps) for bps in scene.given.port_bps.values() if bps]
+    speeds = [float(bps) for bps in scene.inputs.port_bps.values() if bps]
     if not speeds:
         return _BINS
-    packets = (scene.end_ns - scene.begin_ns) * min(speeds) / 8e9 / scene.given.mtu_bytes
+    packets = (scene.end_ns - scene.begin_ns) * min(speeds) / 8e9 / scene.inputs.mtu_bytes
     return int(min(max(packets / _PACKETS_A_BIN, _LEAST_BINS), _BINS))
 
 
@@ -344,11 +344,11 @@ def _signals(scene: Scene) -> Iterator[Plotted]:
 
 def _control(scene: Scene) -> Iterator[Plotted]:
     """Yield rates and windows of the queue pairs that carried most, in the colour of their port."""
-    rates = scene.given.frames.get("cc")
+    rates = scene.inputs.frames.get("cc")
     if rates is None or not rates.rows:
         return
     columns = rates.columns
-    ports = scene.given.plan.port_names
+    ports = scene.inputs.plan.port_names
     pairs: dict[tuple[int, int, int], list[int]] = {}
     ends = (columns[name].astype(np.int64).tolist() for name in ("src_rank", "dst_rank", "local_qpn"))
     for row, key in enumerate(zip(*ends, strict=True)):

@@ -45,20 +45,20 @@ def transport_figures(inputs: KpiInput, connections: Frame) -> Iterator[tuple[st
     yield "lost_packets", lost
     yield (
         "lost_share",
-        lost if isinstance(lost, str) else of(lost, sent, "nothing was sent through the device"),
+        lost if isinstance(lost, str) else of(lost, sent, "no packet was sent through the device"),
     )
     yield from _losses_of_every_kind(inputs)
     yield "retransmitted_packets", NO_COUNTERS if silent else float(counts["retransmitted_packets"])
     yield (
         "retransmitted_share",
-        of(counts["retransmitted_packets"], sent, "nothing was sent through the device"),
+        of(counts["retransmitted_packets"], sent, "no packet was sent through the device"),
     )
-    yield "needless_share", of(needless_packets(counts), sent, "nothing was sent through the device")
+    yield "needless_share", of(needless_packets(counts), sent, "no packet was sent through the device")
     yield "retransmissions_per_s", of(counts["retransmitted_packets"], seconds, "nothing completed")
     yield "timeouts", NO_COUNTERS if silent else float(counts["local_ack_timeout_err"])
     yield "trimmed_packets", NO_COUNTERS if silent else float(counts["trimmed_received"])
     yield "discarded_packets", NO_COUNTERS if silent else float(sum(counts[name] for name in _DISCARDS))
-    no_packets = "nothing was received"
+    no_packets = "no packet was received"
     yield "out_of_order_share", of(counts["out_of_sequence"], received, no_packets)
     yield "ecn_marked_share", of(counts["np_ecn_marked_roce_packets"], received, no_packets)
     yield "cnps", NO_COUNTERS if silent else float(counts["rp_cnp_handled"] + counts["rp_cnp_ignored"])
@@ -123,7 +123,7 @@ def balance(
     prefix: str, sent: np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 ) -> Iterator[tuple[str, Value]]:
     """Yield Jain's index (Jain, Chiu, Hawe 1984) and the greatest load divided by the mean; both are 1 for equal loads."""
-    absent = "fewer than two" if len(sent) < 2 else "nothing was sent" if not sent.any() else ""
+    absent = "fewer than two" if len(sent) < 2 else "no bytes were sent" if not sent.any() else ""
     yield f"{prefix}_jain", absent or aggregate("jain", sent)
     yield f"{prefix}_max_to_mean", absent or aggregate("max_to_mean", sent)
 

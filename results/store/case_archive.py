@@ -204,7 +204,7 @@ def _open_member(file: IO[bytes], label: str) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(file)
     except _BROKEN as error:
-        problem = f"is no zip archive that can be read: {str(error)[:200]}"
+        problem = f"is not a zip archive that can be read: {str(error)[:200]}"
         raise ConfigError(Problem(label, problem, _PACK_AGAIN)) from None
 
 
@@ -218,7 +218,7 @@ def _check_end(file: IO[bytes], size_bytes: int, label: str) -> None:
     tail = file.read()
     end_offset = tail.rfind(_END_MARK)
     if end_offset < 0 or len(tail) - end_offset < _END.size:
-        raise ConfigError(Problem(label, "is no zip archive, or was not copied whole", _PACK_AGAIN))
+        raise ConfigError(Problem(label, "is not a zip archive, or was not copied whole", _PACK_AGAIN))
     _, disk, first_disk, here, members, listed_bytes, begins_at, comment_bytes = _END.unpack_from(
         tail, end_offset
     )

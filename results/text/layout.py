@@ -18,7 +18,7 @@ MOST_ROWS: Final = 16
 """Most rows of a table; further ones are counted."""
 
 
-def aligned(rows: Sequence[Sequence[str]], left: Container[int] = (0, 1), gap: str = "  ") -> list[str]:
+def align(rows: Sequence[Sequence[str]], left: Container[int] = (0, 1), gap: str = "  ") -> list[str]:
     """Return rows as lines, every column as wide as its longest cell; columns in `left` are aligned to the left, all
     others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -43,8 +43,8 @@ def table_lines(table: Table, most_rows: int = MOST_ROWS, indent: str = "") -> l
     ]
     rows = [*_headings(columns), *cells]
     left = {place for place, column in enumerate(columns) if not column.is_number}
-    lines = aligned(rows, left)
-    if not _fits(lines, indent) and _fits(narrow_lines := aligned(rows, left, gap=" "), indent):
+    lines = align(rows, left)
+    if not _fits(lines, indent) and _fits(narrow_lines := align(rows, left, gap=" "), indent):
         lines = narrow_lines
     more = table.rows_left_out(most_rows)
     texts = [*((more,) if more else ()), *table.notes]

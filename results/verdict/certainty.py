@@ -9,7 +9,7 @@ import numpy as np
 
 from etloop.contract.base.units import approximate_bytes, approximate_duration
 from etloop.results.verdict.evaluation import UNKNOWN, Results
-from etloop.results.verdict.interval import Bounded, bounded
+from etloop.results.verdict.interval import Bounded, bound
 from etloop.results.verdict.parser import Condition, Vocabulary, dimension_of
 from etloop.results.verdict.terms import Dimension, Node, comparisons_of, names_of
 from etloop.results.verdict.weakness import OwnShare, Weakness
@@ -17,7 +17,7 @@ from etloop.results.verdict.weakness import OwnShare, Weakness
 
 def certain_result(tree: Node, results: Results, own: OwnShare | None, weak: Weakness) -> bool | None:
     """Return whether a condition certainly holds or certainly fails; None if that depends on the emulator's weakness."""
-    bounds = bounded(tree, results, own, weak)
+    bounds = bound(tree, results, own, weak)
     truths = np.atleast_1d(bounds.low)
     is_selected = np.ones(truths.shape, bool) if bounds.chosen is None else bounds.chosen == 1
     if (is_selected & (truths == 0)).any():
@@ -26,14 +26,14 @@ def certain_result(tree: Node, results: Results, own: OwnShare | None, weak: Wea
 
 
 def bounds_words(
-    condition: Condition, given: tuple[Results, Vocabulary], own: OwnShare | None, weak: Weakness
+    condition: Condition, evaluated: tuple[Results, Vocabulary], own: OwnShare | None, weak: Weakness
 ) -> str:
     """Describe the bounds of the compared values without the emulator's weakness; "" if it affects none of them."""
-    results, vocabulary = given
+    results, vocabulary = evaluated
     words = []
     for comparison in comparisons_of(condition.tree):
         for side in (comparison.left, comparison.right):
-            bounds = bounded(side, results, own, weak)
+            bounds = bound(side, results, own, weak)
             if not bounds.is_exact and names_of(side):
                 words.append(_range_words(bounds, condition.words(side), dimension_of(side, vocabulary)))
     return "; ".join(dict.fromkeys(words))

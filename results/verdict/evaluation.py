@@ -155,7 +155,7 @@ class _Evaluation:
     def _call(self, node: Call, inside: Outcome | None) -> Outcome:
         argument = self.of(node.argument, inside)
         if node.function in {"all", "any"}:
-            return Outcome(joined(argument.values, node.function == "all"), missing=argument.missing)
+            return Outcome(join(argument.values, node.function == "all"), missing=argument.missing)
         if node.function == "count":
             is_truth = argument.values.dtype == np.int8
             number = float(np.count_nonzero(argument.values == 1) if is_truth else argument.values.size)
@@ -179,7 +179,7 @@ class _Evaluation:
         column = left if left.rows is not None else right
         missing = tuple(dict.fromkeys(left.missing + right.missing))
         if node.sign in COMPARISONS:
-            values: NDArray[np.generic] = compared(node.sign, left.values, right.values)
+            values: NDArray[np.generic] = compare(node.sign, left.values, right.values)
         elif node.sign in JUNCTIONS:
             values = junction(node.sign, left.values, right.values)
         else:
@@ -222,7 +222,7 @@ def absent(values: NDArray[np.generic]) -> NDArray[np.bool_]:
     return np.isnan(values.astype(np.float64))
 
 
-def compared(sign: str, left: NDArray[np.generic], right: NDArray[np.generic]) -> NDArray[np.int8]:
+def compare(sign: str, left: NDArray[np.generic], right: NDArray[np.generic]) -> NDArray[np.int8]:
     """Return the truth of a comparison, value by value, as int8 (1, 0, `UNKNOWN`)."""
     unknown = absent(left) | absent(right)
     if object in {left.dtype, right.dtype}:
@@ -242,7 +242,7 @@ def junction(sign: str, left: NDArray[np.generic], right: NDArray[np.generic]) -
     return np.where(certain, decided, np.where(unknown, UNKNOWN, 1 - decided)).astype(np.int8)
 
 
-def joined(truths: NDArray[np.generic], of_all: bool) -> NDArray[np.int8]:
+def join(truths: NDArray[np.generic], of_all: bool) -> NDArray[np.int8]:
     """Return one truth (int8) for the truths of rows: whether all of them hold, or any. Unknown without rows."""
     decided = 0 if of_all else 1
     if (truths == decided).any():

@@ -19,9 +19,9 @@ from etloop.results.verdict.evaluation import (
     Results,
     absent,
     aggregate,
-    compared,
+    compare,
     evaluate,
-    joined,
+    join,
     junction,
 )
 from etloop.results.verdict.own_share import column_bounds, figure_bounds
@@ -66,7 +66,7 @@ class Bounded:
     """Whether the emulator's weakness does not affect it."""
 
 
-def bounded(node: Node, results: Results, own: OwnShare | None, weak: Weakness) -> Bounded:
+def bound(node: Node, results: Results, own: OwnShare | None, weak: Weakness) -> Bounded:
     """Return the bounds of a part of a condition without the emulator's weakness, given the known share `own` of it."""
     return _Bounding(results, own, weak).of(node, None)
 
@@ -159,7 +159,7 @@ class _Bounding:
             decided = 0 if node.function == "all" else 1
             # A row that is possibly not selected cannot decide the result.
             certain_truths = np.where(~is_selected & (truths == decided), UNKNOWN, truths).astype(np.int8)
-            truth = joined(certain_truths, node.function == "all")
+            truth = join(certain_truths, node.function == "all")
             return Bounded(truth, truth, is_exact=argument.is_exact)
         if node.function == "count":
             if table is None and np.isnan(evaluate(node, self._results).values):
@@ -210,11 +210,11 @@ def _combine(sign: str, left: Bounded, right: Bounded) -> Bounded:
 def _compare_bounds(sign: str, left: Bounded, right: Bounded) -> NDArray[np.int8]:
     """Return the truths (int8) of a comparison of bounded values; `UNKNOWN` if both results are possible within the bounds."""
     if left.is_exact and right.is_exact:
-        return compared(sign, left.low, right.low)
+        return compare(sign, left.low, right.low)
     if sign in {"==", "!="}:
-        low, high = compared("<", left.high, right.low), compared(">", left.low, right.high)
+        low, high = compare("<", left.high, right.low), compare(">", left.low, right.high)
         differs = (low == 1) | (high == 1)
-        is_equal = (compared("==", left.low, right.high) == 1) & (compared("==", left.high, right.low) == 1)
+        is_equal = (compare("==", left.low, right.high) == 1) & (compare("==", left.high, right.low) == 1)
         is_absent = absent(left.low) | absent(right.low)
         truths = np.where(is_absent, UNKNOWN, np.where(differs, 0, np.where(is_equal, 1, UNKNOWN)))
         if sign == "!=":
@@ -222,7 +222,7 @@ def _compare_bounds(sign: str, left: Bounded, right: Bounded) -> NDArray[np.int8
         return truths.astype(np.int8)
     if sign in {">", ">="}:
         left, right, sign = right, left, _MIRRORED[sign]
-    at_worst, at_best = compared(sign, left.high, right.low), compared(sign, left.low, right.high)
+    at_worst, at_best = compare(sign, left.high, right.low), compare(sign, left.low, right.high)
     return np.where(at_worst == 1, 1, np.where(at_best == 0, 0, UNKNOWN)).astype(np.int8)
 
 

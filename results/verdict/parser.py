@@ -236,7 +236,7 @@ class _Reader:
                 actual = repr(token.text) if token.text else "the end"
                 remedy = "write a figure, a table's column, a number or a text"
                 raise ExpressionError(
-                    token.span.first, f"expected something to judge, found {actual}", remedy
+                    token.span.first, f"expected a value to compare, found {actual}", remedy
                 )
 
     def _parse_name(self, token: _Token, name: str) -> Node:
@@ -267,7 +267,7 @@ class _Reader:
 def _number(token: _Token) -> Number:
     """Return a number with its unit applied. Raises `ExpressionError` for an unknown unit or a number above 1e30."""
     if token.unit and token.unit not in UNITS:
-        problem = f"{token.unit!r} is no unit"
+        problem = f"{token.unit!r} is not a unit"
         raise ExpressionError(token.span.first, problem, f"write one of {', '.join(UNITS)}")
     dimension, factor = UNITS.get(token.unit, (Dimension.PURE, 1.0))
     number = float(token.text) * factor

@@ -83,12 +83,12 @@ OF_TRUTH: Final = ("all", "any", "count")
 
 
 class ExpressionError(ValueError):
-    """A text that is no valid condition: the position, the mistake, and the remedy."""
+    """A text that is not a valid condition: the position, the mistake, and the remedy."""
 
-    def __init__(self, at: int, what: str, remedy: str) -> None:
-        super().__init__(f"column {at + 1}: {what}; {remedy}")
+    def __init__(self, at: int, problem: str, remedy: str) -> None:
+        super().__init__(f"column {at + 1}: {problem}; {remedy}")
         self.at = at
-        self.what = what
+        self.what = problem
         self.remedy = remedy
 
 

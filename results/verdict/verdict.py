@@ -57,7 +57,7 @@ class EmulatorLimits:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """The conditions and limits by which a run is judged."""
+    """The conditions and limits that decide the verdict of a run."""
 
     requested: tuple[RequestedCondition, ...] = ()
     limits: EmulatorLimits = EmulatorLimits()
@@ -149,7 +149,7 @@ def _own_limits(results: Results, limits: EmulatorLimits, summary: Summary) -> _
     missed = figures.get("lost_packets", 0.0) or figures.get("dut_dropped_packets", 0.0)
     if needless > limits.needless_share and not missed and not is_asked_for(summary.transport):
         late.append(
-            f"{needless:.2%} of the packets were retransmitted although the receiver had them and nothing was lost: the "
+            f"{needless:.2%} of the packets were retransmitted although the receiver had them and no packet was lost: the "
             "retransmission timer was shorter than the round trip, or an agent was descheduled; raise "
             "transport.timeout_floor (needless_share)"
         )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OwnShare:
-    """Upper bounds of what the emulator's own weakness explains of a run."""
+    """Upper bounds of the effects of the emulator's own weakness on a run."""
 
     iterations: tuple[int, ...] = ()
     """Numbers of the complete iterations, in their order."""

@@ -362,7 +362,7 @@ def test_what_is_no_case_or_no_run_is_refused(run_dir: Path, capsys: pytest.Capt
     Path("no.zip").write_bytes(b"workload: {}")
     for words, told in (
         (("twin", "empty"), "empty: is a directory without case.json and case.zip; name a case"),
-        (("run", "no.zip", "--out", "x"), "no.zip: is no zip archive, or was not copied whole"),
+        (("run", "no.zip", "--out", "x"), "no.zip: is not a zip archive, or was not copied whole"),
         (("plan", "missing.zip"), "missing.zip: cannot be read: No such file or directory"),
         (("bundle", "empty"), "empty: has no summary.json"),
         (("bundle", "run", "-o", "no.zip"), "no.zip: already exists; name a new file with -o"),

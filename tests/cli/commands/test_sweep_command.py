@@ -102,7 +102,7 @@ def test_a_directory_in_use_is_not_begun_in(files: Path, capsys: pytest.CaptureF
 def test_two_sweeps_keep_out_of_each_others_directory(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with SweepDirectory(files / "out").locked():
+    with SweepDirectory(files / "out").lock():
         code, _, err = sweep(files, capsys, "--resume")
     assert code == ExitCode.PREPARATION_FAILED
     assert "another sweep is running in it; wait until it ends, or name another with --out" in err

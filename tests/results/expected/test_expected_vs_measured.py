@@ -117,7 +117,7 @@ def without_lateness(outcome: RunOutcome) -> RunOutcome:
 
 def test_an_aborted_run_is_told_and_compared_as_far_as_it_came() -> None:
     comparison = compared(expected("ideal", 0.5), outcome=aborted_by_hand())
-    assert "the run was aborted; measured is what completed until then" in comparison.job.degraded
+    assert "the run was aborted; measured are the operations completed until then" in comparison.job.degraded
     counts = [(each.ideal.count, each.measured.count) for each in comparison.kinds if each.ideal]
     assert any(done < planned for planned, done in counts)
 

@@ -132,7 +132,7 @@ ABSENT: Final = {
     ),
     **dict.fromkeys(("rtt_min_ns", "rtt_p50_ns", "rtt_p99_ns"), "does not ask for samples"),
     **dict.fromkeys(("convergence_p50_ns", "convergence_max_ns", "rates_jain"), "does not ask for samples"),
-    **dict.fromkeys(("ports_jain", "ports_max_to_mean"), "nothing was sent"),
+    **dict.fromkeys(("ports_jain", "ports_max_to_mean"), "no bytes were sent"),
     **dict.fromkeys(("uplinks_jain", "uplinks_max_to_mean"), "no counters of switches"),
     **dict.fromkeys(
         (
@@ -147,7 +147,7 @@ ABSENT: Final = {
     "unexplained_packets": "nothing counted what the device dropped",
     "dut_difference_share": "no cable was counted at both ends",
     "busy_share": "no loop turned",
-    "interference_max": "no job ran alone and beside others",
+    "interference_max": "no job ran both alone and with others",
 }
 
 

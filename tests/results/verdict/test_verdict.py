@@ -141,7 +141,7 @@ def test_what_a_condition_comes_to(text: str, values: list[int]) -> None:
         ("jct_avg_ns <= 3GB", "a time on the left of <=, bytes on its right"),
         ("jct_avg_ns", "this is a time and no condition; compare it, as in <= 20us"),
         ("jct_avg_ns <= 3 parsecs", "'parsecs' is too much"),
-        ("jct_avg_ns <= 3parsecs", "'parsecs' is no unit"),
+        ("jct_avg_ns <= 3parsecs", "'parsecs' is not a unit"),
         ("1 < 2 < 3", "comparisons cannot be chained"),
         ("ports.lost == ports[up].lost", "columns of different rows"),
         ("median(ports.lost) == 0", "no function is called median"),
