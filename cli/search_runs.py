@@ -66,7 +66,7 @@ def run_search(file: InputFile, parsed: argparse.Namespace) -> CommandResult:
     )
     directory = SweepDirectory(parsed.out)
     directory.make()
-    with directory.locked():
+    with directory.lock():
         _begin(directory.path, text, resume=parsed.resume)
         parsed.dry_run = False
         with Crew.of(parsed, sweep, Mode.TWIN) as crew:

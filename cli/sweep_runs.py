@@ -96,7 +96,7 @@ def _run_serving(
             raise ConfigError(Problem(name, problem, "leave it out; etloop twin --find-rate searches a rate"))
     directory = SweepDirectory(parsed.out)
     directory.make()
-    with directory.locked():
+    with directory.lock():
         directory.begin(record, text, {point.name: files for point, files in planned_points})
         tasks = [
             (*planned_points[turn.point], turn.repeat, record.mode, parsed.level or "packet")
@@ -128,7 +128,7 @@ def _run_all(
         directory.make()
     elif not directory.path.is_dir():
         directory.earlier()  # raises its error
-    with directory.locked():
+    with directory.lock():
         if sweep.search is not None:
             if not parsed.resume:
                 directory.begin(None, text, files)
@@ -154,7 +154,7 @@ def _collect(
 ) -> CommandResult:
     """Take the runs of shards as the sweep that one process would have made."""
     study.directory.make()
-    with study.directory.locked():
+    with study.directory.lock():
         record = collect(crew, study, text, record, parsed.collect)
         return _evaluate(crew, parsed, study, record, settings)
 

@@ -108,7 +108,7 @@ class _StatedValues:
         self.defaults: list[str] = []
         self.left_out: list[str] = []
 
-    def needed(self, path: str, stated: Stated[T], stand_in: T) -> T:
+    def require(self, path: str, stated: Stated[T], stand_in: T) -> T:
         """Return the stated value; if there is none, record a problem and return `stand_in`."""
         value = self._note_stated(path, stated)
         if value is None:
@@ -135,9 +135,11 @@ class _StatedValues:
         if stated.value is not None:
             self.left_out.append(f"{_yaml_key(path)}: {value_text(path, stated.value)}")
 
-    def refuse(self, path: str, stated: Stated[T], what: str, remedy: str) -> None:
+    def refuse(self, path: str, stated: Stated[T], problem: str, remedy: str) -> None:
         """Record a problem with a value that the model cannot represent."""
-        self.problems.append(Problem(where(stated, f"{self.profile.name}: {_yaml_key(path)}"), what, remedy))
+        self.problems.append(
+            Problem(where(stated, f"{self.profile.name}: {_yaml_key(path)}"), problem, remedy)
+        )
 
     def alpha_log2(self, path: str, stated: Stated[Fraction]) -> int:
         """Return log2 of alpha, 0 if it is not stated; record a problem if alpha is not a power of two."""
@@ -196,7 +198,7 @@ def modelled_switch(profile: DutProfile) -> ModelledSwitch:
         priority_to_queue=_within(values, "maps.priority_to_queue", maps.priority_to_queue, identity),
         groups=tuple(_group(profile.group(number), values) for number in range(PRIORITIES)),
         queues=tuple(_queue(profile.queue(number), values) for number in range(PRIORITIES)),
-        pfc=bool(values.needed("pfc.priorities", profile.pfc.priorities, ())),
+        pfc=bool(values.require("pfc.priorities", profile.pfc.priorities, ())),
         pause_quanta=PAUSE_QUANTA,
         watchdog=_watchdog(profile, values),
         latency_ns=values.or_default("latency.port_to_port_ns", profile.latency.port_to_port_ns, LATENCY_NS),
@@ -273,9 +275,9 @@ def _memory(
     headroom_bytes = sum(group.headroom_bytes for group in settings.groups if group.lossless)
     device_ports = sum(ports.count.value or 0 for ports in profile.ports)
     if pool is not None:
-        size_bytes = values.needed(f"buffer.pools[{pool.name}].size_bytes", pool.size_bytes, 0)
+        size_bytes = values.require(f"buffer.pools[{pool.name}].size_bytes", pool.size_bytes, 0)
         return _Memory(size_bytes, reserved_bytes, 0, device_ports)
-    total_bytes = values.needed("buffer.total_bytes", profile.buffer.total_bytes, 0)
+    total_bytes = values.require("buffer.total_bytes", profile.buffer.total_bytes, 0)
     if settings.headroom_pool_bytes is not None:
         return _Memory(total_bytes - settings.headroom_pool_bytes, reserved_bytes, 0, device_ports)
     return _Memory(total_bytes, reserved_bytes, headroom_bytes, device_ports)
@@ -284,7 +286,7 @@ def _memory(
 def _within(
     values: _StatedValues, path: str, stated: Stated[tuple[int, ...]], stand_in: tuple[int, ...]
 ) -> tuple[int, ...]:
-    entries = values.needed(path, stated, stand_in)
+    entries = values.require(path, stated, stand_in)
     if len(entries) > len(stand_in) or max(entries) >= PRIORITIES:
         problem = f"a number exceeds the model's {PRIORITIES} classes, groups and queues"
         values.refuse(path, stated, problem, f"describe {PRIORITIES} of them")
@@ -302,7 +304,7 @@ def _group(group: StatedGroup, values: _StatedValues) -> PriorityGroup:
     values.leave_out(f"{path}.xon_bytes", group.xon_bytes)
     headroom_bytes = resume_offset_bytes = 0
     if lossless:
-        headroom_bytes = values.needed(f"{path}.headroom_bytes", group.headroom_bytes, 0)
+        headroom_bytes = values.require(f"{path}.headroom_bytes", group.headroom_bytes, 0)
         resume_offset_bytes = values.or_default(f"{path}.xon_offset_bytes", group.xon_offset_bytes, 0)
     return PriorityGroup(
         lossless=lossless,
@@ -318,9 +320,9 @@ def _queue(queue: StatedQueue, values: _StatedValues) -> SwitchQueue:
     marking = None
     if values.or_default(f"{path}.ecn.enabled", ecn.enabled, False):
         marking = Marking(
-            kmin_bytes=values.needed(f"{path}.ecn.kmin_bytes", ecn.kmin_bytes, 0),
-            kmax_bytes=values.needed(f"{path}.ecn.kmax_bytes", ecn.kmax_bytes, 0),
-            pmax_per_million=values.needed(f"{path}.ecn.pmax_per_million", ecn.pmax_per_million, 0),
+            kmin_bytes=values.require(f"{path}.ecn.kmin_bytes", ecn.kmin_bytes, 0),
+            kmax_bytes=values.require(f"{path}.ecn.kmax_bytes", ecn.kmax_bytes, 0),
+            pmax_per_million=values.require(f"{path}.ecn.pmax_per_million", ecn.pmax_per_million, 0),
             at_dequeue=values.or_default(f"{path}.ecn.at", ecn.at, MarkingPoint.DEQUEUE)
             is MarkingPoint.DEQUEUE,
         )
@@ -356,8 +358,8 @@ def _trimming(profile: DutProfile, values: _StatedValues) -> Trimming | None:
         problem = f"queue {queue} is beyond the model's {PRIORITIES}"
         values.refuse("trimming.queue", trimming.queue, problem, "leave it out to use the queue of the DSCP")
     return Trimming(
-        frame_bytes=values.needed("trimming.size_bytes", trimming.size_bytes, 0),
-        dscp=values.needed("trimming.dscp", trimming.dscp, 0),
+        frame_bytes=values.require("trimming.size_bytes", trimming.size_bytes, 0),
+        dscp=values.require("trimming.dscp", trimming.dscp, 0),
         last_hop_dscp=values.optional("trimming.last_hop_dscp", trimming.last_hop_dscp),
         queue=queue,
     )

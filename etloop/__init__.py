@@ -131,7 +131,7 @@ def _with_packages(function: Callable[_Parameters, _Result]) -> Callable[_Parame
     """Return the function with missing packages reported as a `ConfigError` that names the extra to install."""
 
     @wraps(function)
-    def called(*args: _Parameters.args, **named: _Parameters.kwargs) -> _Result:
+    def call(*args: _Parameters.args, **named: _Parameters.kwargs) -> _Result:
         try:
             return function(*args, **named)
         except ModuleNotFoundError as error:
@@ -142,7 +142,7 @@ def _with_packages(function: Callable[_Parameters, _Result]) -> Callable[_Parame
                 raise
             raise missing from None
 
-    return called
+    return call
 
 
 def version() -> str:

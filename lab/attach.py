@@ -1,6 +1,6 @@
 """Runs a switch alone, in the foreground, between interfaces of the network namespace it is started in: `etloop lab attach`.
 
-Decides when interfaces are fit for it and what is set on them while it runs. The peers behind the interfaces are set up
+Decides when interfaces are fit for it and which settings they have while it runs. The peers behind the interfaces are set up
 elsewhere: NICs of this host, or cables that `plug` brings from other namespaces.
 """
 
@@ -22,7 +22,7 @@ from etloop.contract.base.errors import ExitCode, Problem, RigError
 from etloop.contract.protocol.lab import LabStatus
 from etloop.lab.client import lab_taken, release
 from etloop.lab.request import LabOrder
-from etloop.lab.server import Lab, LabParts, measured, planned
+from etloop.lab.server import Lab, LabParts, describe, plan_order
 from etloop.lab.setup import disable_ipv6_autoconf, ethtool, index_of
 from etloop.lab.wiring import Wiring, cables, wire
 from etloop.traffic.soft_switch import SoftLimits, SoftSwitch
@@ -44,9 +44,9 @@ def serve_attached(
     `words` are "agent/port=interface" for every attachment, or empty for the cables of `lab plug`. Raise `InputError` if the
     switch cannot run, and `RigError` if it fails later.
     """
-    topology, plan = planned(order)
+    topology, plan = plan_order(order)
     wiring = wire(topology, plan, words) if words else cables(plan)
-    description = measured(order, wiring.plan)
+    description = describe(order, wiring.plan)
     directory = lab_taken(order.name)
     try:
         indices = _await_interfaces(wiring.interfaces, wait_s)
@@ -56,7 +56,7 @@ def serve_attached(
                 switch = SoftSwitch(topology, wiring.ports, limits)
             except RuntimeError as error:
                 raise RigError(
-                    Problem("lab attach", str(error), "see docs/lab.md for what it needs")
+                    Problem("lab attach", str(error), "see docs/lab.md for its requirements")
                 ) from None
 
             def trouble() -> str:

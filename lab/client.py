@@ -41,7 +41,7 @@ from etloop.lab.plan import LabPlan
 from etloop.lab.request import LOG_FILE, ORDER_FILE, LabOrder, order_bytes
 from etloop.runtime.lab_directory import NO_LISTENER, SOCKET_FILE, connect_problem, lab_directory
 from etloop.runtime.own_module import own_module
-from etloop.runtime.sockets.unix_socket import connected
+from etloop.runtime.sockets.unix_socket import connect
 from etloop.runtime.stop_signals import ignore_stops
 
 UP_TIMEOUT_S: Final = 60
@@ -124,17 +124,17 @@ def release(directory: Path) -> None:
 
 def lab_status(name: str) -> LabStatus:
     """Return the status of a lab, with its counters. Raise `RigError` if it is not up or does not answer."""
-    return _asked(name, StatusRequest(), LabStatus)
+    return _ask(name, StatusRequest(), LabStatus)
 
 
 def lab_counters(name: str) -> LabCounters:
     """Return a lab's counters. Raise `RigError` as `lab_status` does."""
-    return _asked(name, CountersRequest(), LabCounters)
+    return _ask(name, CountersRequest(), LabCounters)
 
 
 def set_link(name: str, port: str, *, up: bool) -> None:
     """Take a link of a lab down or up. Raise `RigError` as `lab_status` does, and if there is no such port."""
-    _asked(name, LinkRequest(port, up), Done)
+    _ask(name, LinkRequest(port, up), Done)
 
 
 def lab_down(name: str) -> bool:
@@ -152,7 +152,7 @@ def lab_down(name: str) -> bool:
     with contextlib.suppress(ProcessLookupError), process_descriptor(_pid_of(directory)) as process:
         timeout_s = DOWN_TIMEOUT_S
         try:
-            _asked(name, DownRequest(), Done)
+            _ask(name, DownRequest(), Done)
         except RigError:
             timeout_s = LAST_TIMEOUT_S  # it hangs, or has just ended
         if not select.select([process], [], [], timeout_s)[0]:
@@ -244,7 +244,7 @@ class _Line:
         self._connection.close()
 
 
-def _asked(name: str, request: LabRequest, kind: type[A]) -> A:
+def _ask(name: str, request: LabRequest, kind: type[A]) -> A:
     with _connection(name) as line:
         return line.ask(request, kind)
 
@@ -253,7 +253,7 @@ def _asked(name: str, request: LabRequest, kind: type[A]) -> A:
 def _connection(name: str) -> Iterator[_Line]:
     directory = lab_directory(name)
     try:
-        connection = connected(directory / SOCKET_FILE, RESPONSE_TIMEOUT_S)
+        connection = connect(directory / SOCKET_FILE, RESPONSE_TIMEOUT_S)
     except OSError as error:
         refusal = connect_problem(name, error)
         if isinstance(error, NO_LISTENER) and directory.exists():
@@ -275,7 +275,7 @@ def _pid_of(directory: Path) -> int:
     Raise `ProcessLookupError` if none does, `RigError` if the socket cannot be reached.
     """
     try:
-        with connected(directory / SOCKET_FILE, RESPONSE_TIMEOUT_S) as connection:
+        with connect(directory / SOCKET_FILE, RESPONSE_TIMEOUT_S) as connection:
             credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     except NO_LISTENER:
         raise ProcessLookupError from None
@@ -286,7 +286,7 @@ def _pid_of(directory: Path) -> int:
 
 def _answers(directory: Path) -> bool:
     try:
-        connected(directory / SOCKET_FILE, RESPONSE_TIMEOUT_S).close()
+        connect(directory / SOCKET_FILE, RESPONSE_TIMEOUT_S).close()
     except NO_LISTENER:
         return False
     except OSError as error:

@@ -43,8 +43,8 @@ def main(words: list[str]) -> int:
         return EXIT_NOT_STARTED
 
 
-def _is_same(one: str, other: str) -> bool:
-    return Path(one).stat().st_ino == Path(other).stat().st_ino
+def _is_same(first: str, second: str) -> bool:
+    return Path(first).stat().st_ino == Path(second).stat().st_ino
 
 
 def _enter(path: str, kind: int) -> None:

@@ -118,7 +118,7 @@ async def _serve(order: GnmiOrder, server: GnmiServer, keys: ServerKeys | None) 
             bound_address = Address(order.bind.host, port)
             print(f"{GNMI_READY}{bound_address}{', with TLS' if keys else ', in clear text'}", flush=True)
             writer.write(TO_LAB.encode(WatchRequest()))
-            lab_watch = asyncio.create_task(_ended(reader))
+            lab_watch = asyncio.create_task(_wait_for_end(reader))
             stop_wait = asyncio.create_task(stop.wait())
             done, _ = await asyncio.wait({lab_watch, stop_wait}, return_when=asyncio.FIRST_COMPLETED)
             if lab_watch in done:
@@ -130,7 +130,7 @@ async def _serve(order: GnmiOrder, server: GnmiServer, keys: ServerKeys | None) 
         writer.close()
 
 
-async def _ended(reader: asyncio.StreamReader) -> None:
+async def _wait_for_end(reader: asyncio.StreamReader) -> None:
     """Return when the connection to the lab closes, which it does when the lab ends."""
     with contextlib.suppress(OSError):
         while await reader.read(1 << 12):

@@ -75,9 +75,9 @@ def serve_lab(directory: Path, report: Callable[[LabStatus], None]) -> bool:
     RuntimeError if it cannot be made, before any report.
     """
     order = read_order((directory / ORDER_FILE).read_bytes())
-    topology, plan = planned(order)
+    topology, plan = plan_order(order)
     endpoint_of(plan.bind)
-    description = measured(order, plan)
+    description = describe(order, plan)
     with lab_place(plan) as place:
         switch = open_in(place, topology, plan)
         try:
@@ -91,13 +91,13 @@ def serve_lab(directory: Path, report: Callable[[LabStatus], None]) -> bool:
     return not (order.owner and _has_ended(order.owner))
 
 
-def planned(order: LabOrder) -> tuple[Topology, LabPlan]:
+def plan_order(order: LabOrder) -> tuple[Topology, LabPlan]:
     """Return the topology and the plan of an order. Raise `InputError` if the order is invalid."""
     topology = parse_modelled_topology(order.topology.encode(), order.source, Path(order.source).parent)
     return topology, plan_lab(topology, mtu_bytes=order.mtu_bytes, addresses=order.addresses, bind=order.bind)
 
 
-def measured(order: LabOrder, plan: LabPlan) -> LabDescription:
+def describe(order: LabOrder, plan: LabPlan) -> LabDescription:
     """Return the description of a lab, with the capacity of this host if the order asks to measure it.
 
     Raise `PlanError` if the capacity is below what the order needs.

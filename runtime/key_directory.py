@@ -69,7 +69,7 @@ class KeyDirectory:
             keys = ListedKeys(names, (f"{self.unreadable}: keeping the keys that were read before",))
         else:
             self.unreadable = ""
-            keys = self._listed()
+            keys = self._list_keys()
         if keys == self._said:
             return None
         self._said = keys
@@ -110,7 +110,7 @@ class KeyDirectory:
             return _KeyFile(signature, "", "it contains no key")
         return _KeyFile(signature, key, "")
 
-    def _listed(self) -> ListedKeys:
+    def _list_keys(self) -> ListedKeys:
         names: dict[str, str] = {}
         duplicates: set[str] = set()
         remarks = []

@@ -1,7 +1,7 @@
 """Handles the signals that end a process. The only place that installs handlers of SIGINT, SIGTERM, SIGHUP, SIGUSR1 and
 SIGUSR2.
 
-Six ways, by what the process is doing: an event loop collects reasons to stop, sets an event, or reads its keys again;
+Six ways, by the state of the process: an event loop collects reasons to stop, sets an event, or reads its keys again;
 a log changes its level; code outside an event loop is interrupted as by Ctrl-C; and a process that its parent ends in
 another way ignores the signals.
 """

@@ -19,7 +19,7 @@ class EtFault:
     def kind(self) -> EtFaultKind: ...
     @property
     def what(self) -> str:
-        """What is wrong, without place or remedy; for OLD_GENERATION the generation's name."""
+        """The fault, without place or remedy; for OLD_GENERATION the generation's name."""
     @property
     def byte_offset(self) -> int:
         """Where, in the decompressed stream."""
@@ -115,10 +115,10 @@ EVENT_CALL: int
 EVENT_RAW: int
 
 class KinetoScanner:
-    """Looks at profiler events without making values of those that nobody asks for."""
+    """Reads profiler events without making values of those that are not needed."""
 
     def __init__(self, classify: Callable[[str], bool]) -> None:
-        """`classify` says of each name, once, whether calls of that name are to be read whole."""
+        """`classify` returns for each name, once, whether calls of that name are to be read whole."""
 
     def scan(self, text: str, at: int, index: int) -> tuple[int, int, bool]:
         """Take whole, plain elements of a JSON array; return where, at which one, and whether the array ended."""
@@ -128,6 +128,6 @@ class KinetoScanner:
     ) -> tuple[list[tuple[int, int, int, int, str, int, int, int, int, int, int]], bytes, dict[str, int]]:
         """Return what was found since the last call: events, correlations of launches, events by category.
 
-        An event is (kind, index, begin, end, name, start_ns, duration_ns, stream, external, correlation, record); -1 stands for
-        an id that is not there, 0 for a record that is not.
+        An event is (kind, index, begin, end, name, start_ns, duration_ns, stream, external, correlation, record); -1 is
+        an absent id, 0 an absent record.
         """

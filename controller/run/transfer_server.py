@@ -20,7 +20,7 @@ from etloop.controller.transfers.protocol import (
     ServedNetwork,
     TransferSession,
 )
-from etloop.runtime.sockets.unix_socket import connected, listening
+from etloop.runtime.sockets.unix_socket import connect, listening
 from etloop.traffic.transfer_values import TransferFigures
 from etloop.traffic.transfer_ways import TransferWays
 from etloop.traffic.transfers import FlowTransfers
@@ -112,5 +112,5 @@ def _refuse_used(path: Path) -> None:
     if not is_socket:
         raise ConfigError(Problem(str(path), "exists and is not a socket", "name a new path"))
     with contextlib.suppress(OSError):
-        connected(path, _PROBE_S).close()
+        connect(path, _PROBE_S).close()
         raise ConfigError(Problem(str(path), "another server listens there", "name another path"))

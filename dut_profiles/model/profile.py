@@ -282,9 +282,9 @@ class Trimming:
     enabled: Stated[bool] = Stated()
     size_bytes: Stated[int] = Stated()
     dscp: Stated[int] = Stated()
-    """Of a trimmed packet."""
+    """DSCP of a trimmed packet."""
     last_hop_dscp: Stated[int] = Stated()
-    """Of a packet trimmed at a port to a host, where it differs (asymmetric, by traffic class)."""
+    """DSCP of a packet trimmed at a port to a host, where it differs (asymmetric, by traffic class)."""
     queue: Stated[int] = Stated()
     """Queue of trimmed packets, where it is not the queue of their DSCP."""
 

@@ -88,13 +88,17 @@ class Stated(Generic[T_co]):
                 yield basis, claim
 
 
-def disagree(one: object, other: object) -> bool:
+def disagree(first: object, second: object) -> bool:
     """Return whether two claims about one property contradict each other: numbers by more than `DISAGREEMENT`, others if
     unequal."""
-    if isinstance(one, int | Fraction) and isinstance(other, int | Fraction) and not isinstance(one, bool):
-        first, second = Fraction(one), Fraction(other)
+    if (
+        isinstance(first, int | Fraction)
+        and isinstance(second, int | Fraction)
+        and not isinstance(first, bool)
+    ):
+        first, second = Fraction(first), Fraction(second)
         return abs(first - second) > DISAGREEMENT * max(abs(first), abs(second))
-    return one != other
+    return first != second
 
 
 def stated_values(part: object, path: str = "") -> Iterator[tuple[str, Stated[object]]]:

@@ -38,7 +38,7 @@ def find_profile(name_or_path: str) -> DutProfile:
         path = Path(name_or_path)
         return parse_profile(_read(path), str(path))
     _refuse_unknown(name_or_path)
-    return _shipped(name_or_path)
+    return _read_shipped(name_or_path)
 
 
 def profile_content(name_or_path: str) -> bytes:
@@ -59,7 +59,7 @@ def _refuse_unknown(name_or_path: str) -> None:
 
 
 @functools.cache
-def _shipped(name: str) -> DutProfile:
+def _read_shipped(name: str) -> DutProfile:
     path = _SHIPPED / f"{name}{_SUFFIX}"
     return parse_profile(_read(path), path.name)
 

@@ -204,15 +204,15 @@ def _buffer(section: Section, stated: Statements) -> Buffer:
     return Buffer(pools=tuple(pools), **fields)
 
 
-def _numbers(section: Section, key: str, most: int, taken: set[int]) -> tuple[int, ...]:
+def _numbers(section: Section, key: str, most: int, used: set[int]) -> tuple[int, ...]:
     """Expand the numbers of an entry, such as "0-3"; a number listed twice, here or in an earlier entry, is a mistake."""
     if not section.has(key):
         section.mistake(key, "is missing", f"write {key}: 3, or {key}: [3, 4]")
     ranges = section.texts(key, number_range(most), range(0))
     numbers = [number for span in ranges for number in span]
-    if repeated := sorted(number for number in set(numbers) if number in taken or numbers.count(number) > 1):
+    if repeated := sorted(number for number in set(numbers) if number in used or numbers.count(number) > 1):
         section.mistake(key, f"{key} {repeated[0]} is listed twice", "describe it once")
-    taken.update(numbers)
+    used.update(numbers)
     return tuple(dict.fromkeys(numbers))
 
 

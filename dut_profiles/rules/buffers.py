@@ -16,7 +16,7 @@ from etloop.dut_profiles.model.findings import NotStated, Rule, absent, where
 from etloop.dut_profiles.model.profile import DutKind, DutProfile, PortGroup, PriorityGroup
 
 FRAME_OVERHEAD_BYTES: Final = 38
-"""Of an IP packet on the link: Ethernet header 14, FCS 4, preamble 8, gap 12."""
+"""Overhead of an IP packet on the link: Ethernet header 14, FCS 4, preamble 8, gap 12."""
 PAUSE_FRAME_BYTES: Final = 84
 """64 of the frame, plus preamble and gap."""
 CABLE_NS_PER_METRE: Final = 5
@@ -302,7 +302,7 @@ def _check_headroom_of_shared(profile: DutProfile) -> Iterator[Problem | NotStat
             yield Problem(where(headroom, "buffer.pools"), problem, "correct one of them")
 
 
-def _reserved(profile: DutProfile) -> Iterator[Problem | NotStated]:
+def _check_reserved(profile: DutProfile) -> Iterator[Problem | NotStated]:
     total = profile.buffer.total_bytes.value
     kinds_of_ports = [
         (ports.count.value or 0, profile.of_ports(ports)) for ports in profile.ports or (PortGroup("all"),)
@@ -368,5 +368,5 @@ BUFFER_RULES: Final[tuple[Rule[DutProfile], ...]] = (
         _check_headroom_parts,
     ),
     Rule("pool-beyond-buffer", _C, "A pool is larger than the buffer.", _check_pools),
-    Rule("reserved-beyond-buffer", _C, "Ports reserve more than the buffer.", _reserved),
+    Rule("reserved-beyond-buffer", _C, "Ports reserve more than the buffer.", _check_reserved),
 )

@@ -144,14 +144,14 @@ def _iterations(single: IterationFigures) -> Json:
     }
 
 
-def _interference(one: Interference) -> Json:
+def _interference(interference: Interference) -> Json:
     return {
-        "collective": CONVENTIONS[one.kind].name,
-        "size": one.amount.size_bytes,
-        "alone_us": None if one.alone_ns is None else one.alone_ns / 1000,
-        "together_us": None if one.together_ns is None else one.together_ns / 1000,
-        "factor": one.factor,
-        "overlapped_iterations": one.overlapped,
+        "collective": CONVENTIONS[interference.kind].name,
+        "size": interference.amount.size_bytes,
+        "alone_us": None if interference.alone_ns is None else interference.alone_ns / 1000,
+        "together_us": None if interference.together_ns is None else interference.together_ns / 1000,
+        "factor": interference.factor,
+        "overlapped_iterations": interference.overlapped,
     }
 
 

@@ -13,7 +13,7 @@ from etloop.contract.base.late_dataclass import dataclass
 from etloop.controller.inputs.collective_spec import BenchSpec, Half, Variant, root_of
 from etloop.experiments.collective.result import RankLine, TestOpening, Verdict
 from etloop.results.schema.kinds import CONVENTIONS
-from etloop.results.text.layout import aligned
+from etloop.results.text.layout import align
 from etloop.results.text.verdict import verdict_lines
 
 if TYPE_CHECKING:
@@ -120,14 +120,14 @@ def _medians(cells: Iterable[str]) -> str:
 
 
 def _median(row: RowFigures) -> str:
-    return "N/A" if row.iterations is None else fitted(row.iterations.p50_ns / 1000, _TIME_WIDTH)
+    return "N/A" if row.iterations is None else fit(row.iterations.p50_ns / 1000, _TIME_WIDTH)
 
 
 def _half(row: RowFigures, *, per_iteration: bool) -> str:
     # A row with a missing operation has no time; it never looks like a fast one.
-    time = "N/A" if row.time_ns is None else fitted(row.time_ns / 1000, _TIME_WIDTH)
+    time = "N/A" if row.time_ns is None else fit(row.time_ns / 1000, _TIME_WIDTH)
     rates = [
-        "N/A" if row.time_ns is None else fitted(rate / 1e9, _RATE_WIDTH) for rate in (row.algbw, row.busbw)
+        "N/A" if row.time_ns is None else fit(rate / 1e9, _RATE_WIDTH) for rate in (row.algbw, row.busbw)
     ]
     text = f"  {time:>7s}  {rates[0]:>6s}  {rates[1]:>6s}  {row.wrong_bytes:6d}"
     if not per_iteration:
@@ -135,11 +135,11 @@ def _half(row: RowFigures, *, per_iteration: bool) -> str:
     single = row.iterations
     if single is None:
         return text + f"  {'N/A':>7s}" * 4
-    cells = [fitted(ns / 1000, _TIME_WIDTH) for ns in (single.min_ns, single.max_ns, single.p99_ns)]
-    return text + "".join(f"  {cell:>7s}" for cell in (*cells, fitted(single.cv_percent, _TIME_WIDTH)))
+    cells = [fit(ns / 1000, _TIME_WIDTH) for ns in (single.min_ns, single.max_ns, single.p99_ns)]
+    return text + "".join(f"  {cell:>7s}" for cell in (*cells, fit(single.cv_percent, _TIME_WIDTH)))
 
 
-def fitted(value: float, width: int) -> str:
+def fit(value: float, width: int) -> str:
     """Format a value with two decimals, or as many as fit into `width`."""
     for form in ("%.2f", "%.1f", "%.0f"):
         text = form % value
@@ -192,14 +192,12 @@ def render_session(summary: Summary, degraded: Sequence[str], errors: Sequence[s
 _TOGETHER: Final = "# {:>15s}  {:>12s}  {:>12s}  {:>12s}  {:>8s}  {:>10s}\n"
 
 
-def render_interference(found: Sequence[Interference]) -> str:
+def render_interference(interferences: Sequence[Interference]) -> str:
     """Return the table of every collective alone and together with the other ones."""
     text = _TOGETHER.format("collective", "size", "alone", "together", "factor", "overlapped")
     text += _TOGETHER.format("", "(B)", "(us)", "(us)", "", "(iters)")
-    for result in found:
-        times = [
-            "N/A" if ns is None else fitted(ns / 1000, 12) for ns in (result.alone_ns, result.together_ns)
-        ]
+    for result in interferences:
+        times = ["N/A" if ns is None else fit(ns / 1000, 12) for ns in (result.alone_ns, result.together_ns)]
         factor = "N/A" if result.factor is None else f"{result.factor:.2f}"
         name, size = CONVENTIONS[result.kind].name, str(result.amount.size_bytes)
         text += f"  {name:>15s}  {size:>12s}  {times[0]:>12s}  {times[1]:>12s}  {factor:>8s}  {result.overlapped:>10d}\n"
@@ -233,4 +231,4 @@ def render_sweep(tests: Sequence[SweepLine]) -> str:
                 str(best.amount.size_bytes),
             )
         )
-    return "\n".join(["# Sweep", *(f"#  {line}" for line in aligned(rows))]) + "\n"
+    return "\n".join(["# Sweep", *(f"#  {line}" for line in align(rows))]) + "\n"

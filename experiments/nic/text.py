@@ -10,7 +10,7 @@ from etloop.experiments.nic.comparison import Agreement
 from etloop.experiments.nic.conditions import result_of
 from etloop.experiments.nic.dut_profile import value_words
 from etloop.results.schema.verdict import Result
-from etloop.results.text.layout import aligned, label_text
+from etloop.results.text.layout import align, label_text
 
 if TYPE_CHECKING:
     from etloop.experiments.nic.comparison import FigurePair
@@ -35,7 +35,7 @@ def render_profile(profile: NicProfile, *, with_methods: bool = False) -> str:
         if record.failure:
             rows.append((record.name, "", f"failed: {record.failure}"))
         rows += [(record.name, figure.name, value_words(figure)) for figure in record.figures]
-    lines += ["", *aligned([("experiment", "figure", "found"), *rows], left=(0, 1, 2))]
+    lines += ["", *align([("experiment", "figure", "found"), *rows], left=(0, 1, 2))]
     for record in profile.experiments if with_methods else ():
         experiment = BY_NAME.get(record.name)
         if experiment is None:
@@ -53,7 +53,7 @@ def render_conditions(results: Sequence[ConditionResult]) -> str:
         ("", "condition", "found"),
         *((str(condition.result), condition.expression, condition.found) for condition in ordered),
     ]
-    lines = [*aligned(rows, left=(0, 1, 2)), "", *label_text("verdict", str(result_of(results)).upper())]
+    lines = [*align(rows, left=(0, 1, 2)), "", *label_text("verdict", str(result_of(results)).upper())]
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
@@ -62,7 +62,7 @@ def render_pairs(pairs: Sequence[FigurePair], a: str, b: str) -> str:
     rows = [("figure", a[:40], b[:40], "")]
     rows += [(pair.name, pair.a, pair.b, _MARKS[pair.agreement]) for pair in pairs]
     different = sum(pair.agreement is Agreement.DIFFERENT for pair in pairs)
-    lines = [*aligned(rows, left=(0, 1, 2, 3)), ""]
+    lines = [*align(rows, left=(0, 1, 2, 3)), ""]
     lines += label_text(
         "result", f"{different} of {len(pairs)} differ" if different else f"none of {len(pairs)} differs"
     )

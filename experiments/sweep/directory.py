@@ -83,7 +83,7 @@ class SweepDirectory:
             raise ConfigError(Problem(str(self.path), reason, "name another directory with --out")) from None
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Lock the directory inside the block; the lock ends with this process, however it dies.
 
         Raises `ConfigError` if another sweep has the lock, or the directory cannot be opened.

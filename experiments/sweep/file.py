@@ -175,7 +175,9 @@ def _read_axes(section: Section, directory: Path) -> tuple[Axis, ...]:
                     name, "the name of the axis is too long", f"use at most {LONGEST_LABEL} letters"
                 )
         else:
-            remedy = "write a list of values for a key path, or names with what each of them changes"
+            remedy = (
+                "write a list of values for a key path, or names with the settings that each of them changes"
+            )
             section.mistake(name, "is not an axis", remedy)
     section.close()
     return tuple(axes)

@@ -214,11 +214,11 @@ class RunLog:
         return f"; {approximate_duration(left_ns)} left" if left_ns >= LEAST_SHOWN_NS else ""
 
 
-def _words(summary: Summary, one: RunRecord) -> str:
-    if one.result is RunResult.BROKEN:
-        return f"failed: {one.reason}"
+def _words(summary: Summary, record: RunRecord) -> str:
+    if record.result is RunResult.BROKEN:
+        return f"failed: {record.reason}"
     iteration = time_words(summary.job.iteration_jct_avg_ns)
-    notes = [one.result.value] if one.result is not RunResult.NO_VERDICT else []
+    notes = [record.result.value] if record.result is not RunResult.NO_VERDICT else []
     return "; ".join([f"iteration {iteration}", *notes, *summary.overload])
 
 
@@ -292,7 +292,7 @@ class Runs:
         try:
             room = directory.room(point.name, number)
             options = replace(self._options, out_dir=room)
-            prepared, execution = self._prepared(point, files, number)
+            prepared, execution = self._prepare(point, files, number)
             # Only the first run reports its progress; a failed run has its reason in its results.
             watcher, self._watcher = self._watcher, SilentWatcher()
             finished = run_plan(prepared, execution, options, watcher)
@@ -334,7 +334,7 @@ class Runs:
             self._plans[point.name] = self._laid_out(files, TWIN_ID)
         return self._plans[point.name]
 
-    def _prepared(self, point: Point, files: PointFiles, number: int) -> tuple[Prepared, Execution]:
+    def _prepare(self, point: Point, files: PointFiles, number: int) -> tuple[Prepared, Execution]:
         if self._study.options.mode is not Mode.TWIN:
             if self._study.options.mode is Mode.LAB:
                 assert files.topology is not None

@@ -117,11 +117,11 @@ def carry_out_search(
 
 def _keep(
     record: SearchRecord,
-    found: Sequence[SearchedPoint],
+    points: Sequence[SearchedPoint],
     directory: SweepDirectory,
     words: Callable[[int], str],
 ) -> SearchRecord:
-    record = replace(record, points=tuple(found))
+    record = replace(record, points=tuple(points))
     write_files(directory.path, {SEARCH_FILE: to_json(record), SEARCH_PAGE: search_html(record, words)})
     return record
 

@@ -42,7 +42,7 @@ def listening(path: Path) -> socket.socket:
     return bound
 
 
-def connected(path: Path, timeout_s: float) -> socket.socket:
+def connect(path: Path, timeout_s: float) -> socket.socket:
     """Return a connection to the socket at `path`. Raises `OSError`."""
     with _closed_on_error() as connection, short_path(path) as short:
         connection.settimeout(timeout_s)

@@ -26,7 +26,7 @@ from etloop.contract.protocol.lab import LabCounters
 from etloop.lab.client import lab_counters, lab_down, lab_up
 from etloop.lab.plan import plan_lab, rig_text
 from etloop.lab.request import LabOrder
-from etloop.results.text.layout import aligned
+from etloop.results.text.layout import align
 from etloop.traffic.topology.topology_file import parse_topology
 from tests.measure.harness import BAR_MISSED
 from tests.support.ports import free_port
@@ -201,7 +201,7 @@ def table(pairs: list[Pair]) -> str:
             )
         )
     lines = [f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.2f}"]
-    lines += aligned(rows, ())
+    lines += align(rows, ())
     return "\n".join(lines) + "\n"
 
 

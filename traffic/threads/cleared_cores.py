@@ -33,12 +33,12 @@ class ClearedCores:
     @property
     def done(self) -> str:
         """Return a summary for the user."""
-        return f"{self.moved} threads were moved off core {_listed(self.cores)}"
+        return f"{self.moved} threads were moved off core {_join_numbers(self.cores)}"
 
     @property
     def degraded(self) -> tuple[str, ...]:
         """Return what could not be cleared, and the remedy."""
-        shared = f"core {_listed(self.cores)} is shared"
+        shared = f"core {_join_numbers(self.cores)} is shared"
         notes = []
         if self.refused:
             notes.append(
@@ -49,7 +49,7 @@ class ClearedCores:
         return tuple(notes)
 
 
-def _listed(cores: Sequence[int]) -> str:
+def _join_numbers(cores: Sequence[int]) -> str:
     """Join core numbers with commas."""
     return ", ".join(map(str, cores))
 
@@ -62,7 +62,7 @@ def cleared_cores(cores: Sequence[int], usable: Sequence[int]) -> Iterator[Clear
     `ConfigError` if no `usable` core would remain for everything else, `RigError` if the cores cannot be cleared.
     """
     if not set(usable) - set(cores):
-        problem = f"no core would be left for other threads next to {_listed(cores)}"
+        problem = f"no core would be left for other threads next to {_join_numbers(cores)}"
         raise ConfigError(Problem("--clear-cores", problem, "remove one core, or remove --clear-cores"))
     with subprocess.Popen(
         own_module("etloop.traffic.threads.core_clearer", *map(str, cores)),

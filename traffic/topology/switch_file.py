@@ -127,7 +127,7 @@ def switch_of(
     if buffer_bytes < settings.set_aside_bytes:
         problem_text = (
             f"{format_bytes(buffer_bytes)} is less than the {format_bytes(settings.set_aside_bytes)} that the reserves and "
-            f"headroom of all {len(ports)} ports set aside"
+            f"headroom of all {len(ports)} ports need"
         )
         place.mistake("buffer", problem_text, "write more, or smaller reserves and headroom under groups")
     return replace(settings, buffer_bytes=buffer_bytes)
@@ -265,7 +265,7 @@ def _broken_rules(keys: SwitchKeys, place: Section, settings: SwitchSettings) ->
     if not settings.pfc and keys.pfc.enabled is None:
         for key, value in (("watchdog", keys.pfc.watchdog), ("pause_quanta", keys.pfc.pause_quanta)):
             if value is not None:
-                remedy = "remove it, or write preset: lossless, or enabled: false if that is what is meant"
+                remedy = "remove it, or write preset: lossless, or enabled: false if pauses are not wanted"
                 problems.append(Problem(f"pfc.{key}", "a switch without pauses has no use for it", remedy))
     if "headroom_pool" in written and not has_lossless:
         problems.append(Problem("headroom_pool", "only lossless groups have headroom", "remove it"))
@@ -277,7 +277,7 @@ def _broken_rules(keys: SwitchKeys, place: Section, settings: SwitchSettings) ->
     hashes = balancing is LoadBalancing.ECMP or balancing.has_gap
     for key, is_used, problem, remedy in (
         ("flowlet_gap", balancing.has_gap, "only flowlets have a gap", "flowlet or adaptive_flowlet"),
-        ("hash", hashes, "nothing is hashed", "ecmp, flowlet or adaptive_flowlet"),
+        ("hash", hashes, "no field is hashed", "ecmp, flowlet or adaptive_flowlet"),
         ("entropy", balancing is LoadBalancing.STRUCTURED, "no bits select a path", "structured"),
     ):
         if key in written and not is_used:

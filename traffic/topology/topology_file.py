@@ -199,7 +199,7 @@ class SeedKeys:
 
 @dataclass(frozen=True, slots=True)
 class TopologyKeys:
-    """Content of `topology.yaml`: exactly one of seven descriptions of a network, and what holds for any."""
+    """Content of `topology.yaml`: exactly one of seven descriptions of a network, and settings of every network."""
 
     single: SingleKeys | None = optional_group(SingleKeys, "single")
     """One switch with all ports."""

@@ -72,10 +72,10 @@ def et_nodes(rank: RankTrace) -> Iterator[EtNode]:
     names, name_offsets = rank.name_bytes, rank.name_offsets.tolist()
     starts, durations = _microseconds(rank)
     ns_attributes = [
-        (START_ATTRIBUTE, _listed(rank.start_ns)),
-        (DURATION_ATTRIBUTE, _listed(rank.duration_ns)),
+        (START_ATTRIBUTE, _to_list(rank.start_ns)),
+        (DURATION_ATTRIBUTE, _to_list(rank.duration_ns)),
     ]
-    moved_bytes = _listed(rank.moved_bytes)
+    moved_bytes = _to_list(rank.moved_bytes)
     streams = None if rank.stream is None else rank.stream.tolist()
     for i, node_id in enumerate(ids):
         attributes = [_number(name, case, column[i]) for name, case, column in columns if column[i] != ABSENT]
@@ -133,7 +133,7 @@ def _flags(rank: RankTrace, index: int) -> tuple[bool, ...]:
     return tuple(bool(value >> bit & 1) for bit in range(value >> DIMENSION_COUNT_SHIFT))
 
 
-def _listed(column: NDArray[np.int64] | None) -> list[int]:
+def _to_list(column: NDArray[np.int64] | None) -> list[int]:
     return [] if column is None else column.tolist()
 
 

@@ -35,7 +35,7 @@ class CommunicatorUse:
     @property
     def operations(self) -> int:
         """Return the number of operations on the communicator."""
-        return sum(one.operations for one in self.kinds)
+        return sum(kind.operations for kind in self.kinds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,10 +59,10 @@ class _Edges:
 
     __slots__ = ("columns", "count", "deps", "kept", "known", "on_self", "repeated", "rows")
 
-    def __init__(self, node_id: NDArray[np.uint64], given: Rows[np.uint64]) -> None:
+    def __init__(self, node_id: NDArray[np.uint64], rows: Rows[np.uint64]) -> None:
         self.count = len(node_id)
-        self.deps = deps = given.values
-        self.rows = np.repeat(np.arange(self.count, dtype=np.int64), np.diff(given.offsets))
+        self.deps = deps = rows.values
+        self.rows = np.repeat(np.arange(self.count, dtype=np.int64), np.diff(rows.offsets))
         by_id = np.argsort(node_id, kind="stable")
         if self.count:
             target = by_id[np.minimum(np.searchsorted(node_id[by_id], deps), self.count - 1)]

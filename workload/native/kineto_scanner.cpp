@@ -59,7 +59,7 @@ class Reader {
     return at_ < text_.size() ? text_[at_] : '\0';
   }
 
-  // Read a string; names and keys have no escapes: `plain` tells whether it has none.
+  // Read a string; names and keys have no escapes: `plain` is whether it has none.
   bool string(std::string_view& found, bool& plain) {
     if (!has('"')) return false;
     const size_t begin = at_;

@@ -56,7 +56,7 @@ def excerpt_of(job: Job, wanted: Excerpt) -> Job:
     for rank in ranks:
         old_rank = job.ranks[rank]
         program = job.programs[old_rank.program]
-        slot_map = _kept(job, old_rank, number, new_index)
+        slot_map = _kept_slots(job, old_rank, number, new_index)
         splits = b"" if old_rank.splits is None else old_rank.splits.tobytes()
         key = (old_rank.program, slot_map.group_slot, slot_map.group_size, slot_map.peer_slot, splits)
         modelled = _involves_outside(program, slot_map)
@@ -102,7 +102,7 @@ def _groups(job: Job, number: dict[int, int]) -> tuple[tuple[Communicator, ...],
     return tuple(real_groups), new_index
 
 
-def _kept(job: Job, rank: RankProgram, number: dict[int, int], new_index: dict[int, int]) -> _SlotMap:
+def _kept_slots(job: Job, rank: RankProgram, number: dict[int, int], new_index: dict[int, int]) -> _SlotMap:
     return _SlotMap(
         _renumber([group in new_index for group in rank.communicators]),
         tuple(len(job.communicators[group].members) for group in rank.communicators),

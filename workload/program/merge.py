@@ -1,6 +1,6 @@
 """Merges several jobs into one: all ranks in one numbering, and rounds in which jobs run alone and together.
 
-Decides the order of a round and what separates its phases. Operations, groups and byte counts of a job stay
+Decides the order of a round and the separation of its phases. Operations, groups and byte counts of a job stay
 unchanged. Leaves placement and algorithms to the plan, job by job.
 
 A round has phases. In a phase, each rank of a job runs through its program `passes` times, independently of other
@@ -193,10 +193,12 @@ def _add_part(
             programs.append(writer.program())
             turns.append(np.concatenate(writer.turn or [np.empty(0, np.int32)]))
         program, origin = cache[key]
-        ranks.append(_moved(rank, program, origin, offsets))
+        ranks.append(_renumber_rank(rank, program, origin, offsets))
 
 
-def _moved(rank: RankProgram, program: int, origin: NDArray[np.int64], offsets: _Offsets) -> RankProgram:
+def _renumber_rank(
+    rank: RankProgram, program: int, origin: NDArray[np.int64], offsets: _Offsets
+) -> RankProgram:
     """Return a rank in the new numbering. `origin` has, for each op of the new program, the op of the old one that it
     repeats, or -1."""
     groups = tuple(group + offsets.communicator for group in rank.communicators)
@@ -205,8 +207,8 @@ def _moved(rank: RankProgram, program: int, origin: NDArray[np.int64], offsets: 
         program=program,
         communicators=groups if offsets.barrier < 0 else (*groups, offsets.barrier),
         peers=tuple(peer + offsets.rank for peer in rank.peers),
-        node_id=_taken(rank.node_id, origin, 0).astype(np.uint64),
-        trace_bytes=None if rank.trace_bytes is None else _taken(rank.trace_bytes, origin, 0),
+        node_id=_take(rank.node_id, origin, 0).astype(np.uint64),
+        trace_bytes=None if rank.trace_bytes is None else _take(rank.trace_bytes, origin, 0),
         splits=_numbers(rank.splits, origin, offsets.split),
         name=_numbers(rank.name, origin, offsets.name),
     )
@@ -218,11 +220,11 @@ def _numbers(
     """Return a column whose numbers begin at `first` in the new job; -1 stays -1."""
     if column is None:
         return None
-    values = _taken(column, origin, -1)
+    values = _take(column, origin, -1)
     return np.where(values >= 0, values + first, -1).astype(np.int32)
 
 
-def _taken(column: NDArray[np.generic], origin: NDArray[np.int64], absent: int) -> NDArray[np.int64]:
+def _take(column: NDArray[np.generic], origin: NDArray[np.int64], absent: int) -> NDArray[np.int64]:
     if not len(column):
         return np.full(len(origin), absent, np.int64)
     return np.where(origin >= 0, column[np.maximum(origin, 0)], absent)

@@ -45,12 +45,12 @@ class OpNames:
             for row, (begin, end) in enumerate(zip(first, last, strict=True)):
                 raw_name = rank.name_bytes[begin:end]
                 if raw_name not in number_of:
-                    number_of[raw_name] = self._numbered(raw_name)
+                    number_of[raw_name] = self._number_of(raw_name)
                 column[row] = number_of[raw_name]
             self._columns[key] = column
         return self._columns[key]
 
-    def _numbered(self, raw: bytes) -> int:
+    def _number_of(self, raw: bytes) -> int:
         # A character has at most four bytes. A character cut in the middle is shown as a replacement.
         name = printable(raw[: 4 * MOST_CHARACTERS].decode(errors="replace"))[:MOST_CHARACTERS].strip()
         if not name:

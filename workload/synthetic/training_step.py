@@ -313,7 +313,9 @@ class _RankStep:
         shard_bytes = self.sizes.gradient_bytes // self.spec.data_parallel
         for layer, gradients in zip(reversed(self._layers()), reduced, strict=True):
             name = f"layer{layer}"
-            updated = self._timed(f"{name}.optimizer", (gradients,), self.sizes.optimizer_us, shard_bytes, ())
+            updated = self._add_timed(
+                f"{name}.optimizer", (gradients,), self.sizes.optimizer_us, shard_bytes, ()
+            )
             if not self.spec.sharded_parameters:
                 kind = CollectiveKind.ALL_GATHER
                 updated = self._in_group("data", f"{name}.parameters", updated, kind, shard_bytes)
@@ -361,9 +363,9 @@ class _RankStep:
         deps = tuple(node for node in (after, *also_after) if node is not None)
         duration_us = _microseconds(flop, self.spec.device_flops)
         activation_bytes = self.sizes.activation_bytes
-        return self._timed(name, deps, duration_us, activation_bytes, attributes_of(num_ops=flop))
+        return self._add_timed(name, deps, duration_us, activation_bytes, attributes_of(num_ops=flop))
 
-    def _timed(
+    def _add_timed(
         self,
         name: str,
         deps: tuple[int, ...],

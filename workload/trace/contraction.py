@@ -181,7 +181,7 @@ class _Graph:
                 tail.add(node)
             for later in tails if in_tail else tails - {longest}:
                 self._forget(later, {node})
-                # Its path to the end is part of another tail now. It had `node` as predecessor, so it is no head.
+                # Its path to the end is part of another tail now. It had `node` as predecessor, so it is not a head.
                 if not self.predecessors[later]:
                     self._remove(later, set())
 

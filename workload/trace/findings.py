@@ -194,14 +194,14 @@ class RankFindings:
         remedy: str,
         nodes: NDArray[np.int64],
         expected: str,
-        found: str | Callable[[int], str],
+        actual: str | Callable[[int], str],
         *,
         examples: int = 1,
     ) -> None:
-        """Record `nodes`, if there are any, with the first ones as examples; `found` may depend on the node."""
+        """Record `nodes`, if there are any, with the first ones as examples; `actual` may depend on the node."""
         shown_nodes = nodes[:examples].tolist()
         if shown_nodes:
-            describe = (lambda _: found) if isinstance(found, str) else found
+            describe = (lambda _: actual) if isinstance(actual, str) else actual
             node_examples = (node_example(self.rank, node, expected, describe(node)) for node in shown_nodes)
             self.log.add(check, remedy, *node_examples, count=len(nodes), severity=self.severity)
 
@@ -211,19 +211,19 @@ def node_words(rank: RankTrace, index: int) -> str:
     return f'node {rank.node_id[index]} "{_name(rank, index)}"'
 
 
-def job_example(source: str, expected: str, found: str) -> Example:
+def job_example(source: str, expected: str, actual: str) -> Example:
     """Return an example that concerns a whole job, or a whole file of it."""
-    return Example(source, None, None, "", expected, found)
+    return Example(source, None, None, "", expected, actual)
 
 
-def rank_example(rank: RankTrace, expected: str, found: str) -> Example:
+def rank_example(rank: RankTrace, expected: str, actual: str) -> Example:
     """Return an example that concerns a whole rank."""
-    return Example(rank.path, rank.rank, None, "", expected, found)
+    return Example(rank.path, rank.rank, None, "", expected, actual)
 
 
-def node_example(rank: RankTrace, index: int, expected: str, found: str) -> Example:
+def node_example(rank: RankTrace, index: int, expected: str, actual: str) -> Example:
     """Return an example at the node with index `index` of `rank`."""
-    return Example(rank.path, rank.rank, int(rank.node_id[index]), _name(rank, index), expected, found)
+    return Example(rank.path, rank.rank, int(rank.node_id[index]), _name(rank, index), expected, actual)
 
 
 def _name(rank: RankTrace, index: int) -> str:

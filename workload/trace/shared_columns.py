@@ -48,16 +48,16 @@ class ColumnStore:
 
     def share(self, rank: RankTrace) -> RankTrace:
         """Return an equal rank that reuses the columns of earlier ranks where they are equal."""
-        return self._shared(rank)
+        return self._share(rank)
 
-    def _shared(self, value: T) -> T:
+    def _share(self, value: T) -> T:
         if isinstance(value, np.ndarray):
             return cast("T", self._array(value))
         if isinstance(value, bytes):
             return cast("T", self._texts.setdefault(value, value))
         kind = type(value)
         if names := _field_names(cast("Hashable", kind)):
-            return kind(**{name: self._shared(getattr(value, name)) for name in names})
+            return kind(**{name: self._share(getattr(value, name)) for name in names})
         return value
 
     def _array(self, column: NDArray[_Scalar]) -> NDArray[np.generic]:

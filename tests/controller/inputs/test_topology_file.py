@@ -255,7 +255,7 @@ MISTAKES = (
         trimming: {size: 128B, dscp: 48, exempt: [48], queue: 8}
         """,
         [
-            "nothing is hashed; remove it, or write balancing: ecmp, flowlet or adaptive_flowlet",
+            "no field is hashed; remove it, or write balancing: ecmp, flowlet or adaptive_flowlet",
             '"qp" is not one of the choices',
             "bits 10 to 17 of a UDP port of 16 bits",
             "no bits select a path; remove it, or write balancing: structured",

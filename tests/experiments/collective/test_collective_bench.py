@@ -22,7 +22,7 @@ from etloop.experiments.collective.figures import interference, row_figures
 from etloop.experiments.collective.job import BenchJob, bench_job
 from etloop.experiments.collective.result import verdict_of
 from etloop.experiments.collective.scenario import Layout, bench_scenario, followers_of
-from etloop.experiments.collective.table import fitted, render_end, render_heading, render_rows
+from etloop.experiments.collective.table import fit, render_end, render_heading, render_rows
 from etloop.results.measure.joined import MeasuredOps, match_ops
 from etloop.results.schema.kinds import SEND_RECV
 from etloop.traffic.collectives.core.table import Protocol
@@ -206,7 +206,7 @@ def test_two_collectives_on_one_link_slow_each_other_down() -> None:
 
 
 def test_numbers_are_fitted_as_nccl_tests_fits_them() -> None:
-    assert [fitted(value, 7) for value in (0, 45.123, 99999.4, 1234567.8, 99999999.0)] == [
+    assert [fit(value, 7) for value in (0, 45.123, 99999.4, 1234567.8, 99999999.0)] == [
         "0.00",
         "45.12",
         "99999.4",
