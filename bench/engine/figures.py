@@ -103,11 +103,12 @@ class BenchReport:
         return all(ratio.met for section in self.sections for ratio in section.ratios)
 
 
-def ratio_of(name: str, ours: Sequence[int], theirs: Sequence[int], bar: Bar) -> Ratio:
-    """Return `ours / theirs` of every repetition. `theirs` must be above 0: a rate or time of 0 is a failed measurement."""
-    assert len(ours) == len(theirs) > 0
-    assert all(sample > 0 for sample in theirs)
-    return Ratio(name, tuple(mine / other for mine, other in zip(ours, theirs, strict=True)), bar)
+def ratio_of(name: str, numerators: Sequence[int], denominators: Sequence[int], bar: Bar) -> Ratio:
+    """Return the ratio of every repetition. Denominators must be above 0: a rate or time of 0 is a failed measurement."""
+    assert len(numerators) == len(denominators) > 0
+    assert all(sample > 0 for sample in denominators)
+    samples = tuple(above / below for above, below in zip(numerators, denominators, strict=True))
+    return Ratio(name, samples, bar)
 
 
 def bytes_per_s(moved_bytes: int, duration_ns: int) -> int:

@@ -1,6 +1,6 @@
 """Single measurements: the bare kernel path, its latency, the engine under a load, gloo. Each returns figures of one turn.
 
-Decides how a measurement is started and which part of it counts; the benchmarks decide how often and compared with what.
+Decides how a measurement is started and which part of it counts; the benchmarks decide how often, and choose the baseline.
 """
 
 from __future__ import annotations

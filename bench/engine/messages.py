@@ -54,7 +54,7 @@ def _section(bench: Bench, size_bytes: int) -> Section:
     messages_sent = MESSAGES * iterations
     return Section(
         name=name,
-        title=f"RC WRITE messages of {format_bytes(size_bytes)} one way, beside bare datagrams of that size, both ways",
+        title=f"RC WRITE messages of {format_bytes(size_bytes)} one way, compared with bare datagrams of that size, both ways",
         series=(
             Series("bare datagrams, both ends", Unit.PER_S, tuple(bare)),
             *(

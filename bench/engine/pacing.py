@@ -204,7 +204,7 @@ def windows_of(looks: NDArray[np.int64], packet_bytes: int) -> Windows:
     ends = np.searchsorted(sending[:, 0], sending[:, 0] + WINDOW_NS)
     begins = np.flatnonzero(ends < len(sending))
     if len(begins) < WINDOWS_AT_LEAST:
-        raise RunAborted("too little was sent to tell how evenly; measure for longer")
+        raise RunAborted("too few packets were sent to measure evenness; measure for longer")
     span = sending[ends[begins]] - sending[begins]
     all_ns, all_packets = sending[-1] - sending[0]
     packet_bits_ns = packet_bytes * 8.0 * NS_PER_S

@@ -22,7 +22,7 @@ class Load:
 
     assignment: Assignment
     realtime: bool = False
-    """Its threads are real-time if permitted."""
+    """Make the engine's threads real-time if permitted."""
     cores: tuple[int, ...] = ()
     """Cores of its threads; (): all that the process may use."""
 

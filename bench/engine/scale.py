@@ -110,8 +110,8 @@ def _packet_ns(run: EngineRun, end: int) -> int:
     return max(run.processor_ns[end] // packets, 1)
 
 
-def _ratio(name: str, ours: Sequence[int], one: Sequence[int], count: int, bar: Bar) -> Ratio:
-    ratio = ratio_of(name, ours, one, bar)
+def _ratio(name: str, many: Sequence[int], single: Sequence[int], count: int, bar: Bar) -> Ratio:
+    ratio = ratio_of(name, many, single, bar)
     return ratio if count == BARRED_QUEUES else Ratio(ratio.name, ratio.samples)
 
 

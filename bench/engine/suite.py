@@ -111,7 +111,7 @@ def _turnaround(bench: Bench) -> Section:
     engine_p50 = [percentile_of(run.turnarounds, 50) for run in runs]
     return Section(
         name="turnaround",
-        title="message arrived to first packet of its answer out, beside bare one-way latency",
+        title="message arrived to first packet of its answer out, compared with bare one-way latency",
         series=(
             Series("bare one way (half a round trip, p50)", Unit.NANOSECONDS, tuple(bare)),
             Series("ETLoop turnaround p50, wire to wire", Unit.NANOSECONDS, tuple(p50)),
@@ -142,13 +142,13 @@ def _collective(bench: Bench) -> Section:
         ours_busbw.append(_busbw(load, runs[-1].duration_ns))
         if with_gloo:
             gloo_busbw.append(_busbw(load, gloo_duration_ns(bench.place, load)))
-    ours = [run.wire_bytes_per_s for run in runs]
+    engine_rates = [run.wire_bytes_per_s for run in runs]
     series = [
         Series("bare UDP payload", Unit.BYTES_PER_S, tuple(bare)),
-        Series("ETLoop payload, all ranks", Unit.BYTES_PER_S, tuple(ours)),
+        Series("ETLoop payload, all ranks", Unit.BYTES_PER_S, tuple(engine_rates)),
         Series("ETLoop busbw", Unit.BYTES_PER_S, tuple(ours_busbw)),
     ]
-    ratios = [ratio_of("ETLoop / bare", ours, bare, COLLECTIVE_BAR)]
+    ratios = [ratio_of("ETLoop / bare", engine_rates, bare, COLLECTIVE_BAR)]
     notes = notes_of(runs)
     if with_gloo:
         series.append(Series("gloo busbw", Unit.BYTES_PER_S, tuple(gloo_busbw)))

@@ -40,13 +40,13 @@ def under_load_section(bench: Bench) -> Section:
         quiet.append(bench.run(alone, cores=cores))
         busy.append(bench.run(loaded, cores=cores))
         if busy[-1].background_bytes >= 2 * EXCHANGES * iterations * BULK_BYTES:
-            raise RunAborted("the load ended before what was measured beside it")
+            raise RunAborted("the load ended before the measurement")
     before = [wire_turnarounds_ns(alone, run) for run in quiet]
     under = [wire_turnarounds_ns(loaded, run) for run in busy]
     moved = tuple(bytes_per_s(run.background_bytes, run.duration_ns) for run in busy)
     return Section(
         name="turnaround under load",
-        title=f"turnaround and slip while messages of {BULK_BYTES // BYTES_PER_MIB} MiB go both ways beside",
+        title=f"turnaround and slip while messages of {BULK_BYTES // BYTES_PER_MIB} MiB go both ways",
         series=(
             Series("payload of the load, both ways", Unit.BYTES_PER_S, moved),
             *_spread("turnaround, alone", before),

@@ -85,7 +85,7 @@ def _wire_section(bench: Bench, backend: PortBackend, ports: WirePorts) -> Secti
             if has_ring:
                 by_ring[count].append(bench.run(load, replace(shape, receive_ring=True), backend))
     rings = {count: [run.wire_bytes_per_s for run in ring_runs] for count, ring_runs in by_ring.items()}
-    ours = {count: [run.wire_bytes_per_s for run in runs[count]] for count in queue_pairs}
+    engine_rates = {count: [run.wire_bytes_per_s for run in runs[count]] for count in queue_pairs}
     bare_words = (
         "UDP with GSO and GRO"
         if backend is PortBackend.UDP
@@ -94,7 +94,7 @@ def _wire_section(bench: Bench, backend: PortBackend, ports: WirePorts) -> Secti
     messages_word = "RC WRITE messages with DCQCN" if kind is TransportKind.ROCE else f"{kind.name} writes"
     return Section(
         name=name,
-        title=f"payload of {messages_word} one way, path MTU 4096, beside bare {bare_words}",
+        title=f"payload of {messages_word} one way, path MTU 4096, compared with bare {bare_words}",
         series=(
             Series("bare payload", Unit.BYTES_PER_S, tuple(bare)),
             *(
@@ -103,7 +103,7 @@ def _wire_section(bench: Bench, backend: PortBackend, ports: WirePorts) -> Secti
                 else ()
             ),
             *(
-                Series(f"ETLoop, {_pairs(count)}", Unit.BYTES_PER_S, tuple(ours[count]))
+                Series(f"ETLoop, {_pairs(count)}", Unit.BYTES_PER_S, tuple(engine_rates[count]))
                 for count in queue_pairs
             ),
             *(
@@ -113,7 +113,9 @@ def _wire_section(bench: Bench, backend: PortBackend, ports: WirePorts) -> Secti
         ),
         ratios=(
             *(
-                ratio_of(f"ETLoop / bare, {_pairs(count)}", ours[count], bare, wire_bar(backend, kind))
+                ratio_of(
+                    f"ETLoop / bare, {_pairs(count)}", engine_rates[count], bare, wire_bar(backend, kind)
+                )
                 for count in queue_pairs
             ),
             *(
@@ -123,10 +125,10 @@ def _wire_section(bench: Bench, backend: PortBackend, ports: WirePorts) -> Secti
             ),
             *(
                 Ratio(f"ETLoop / bare in the calls of messages, {_pairs(count)}", _quotients(rates, in_calls))
-                for count, rates in (ours.items() if in_calls else ())
+                for count, rates in (engine_rates.items() if in_calls else ())
             ),
             *(
-                Ratio(f"with receive_ring / without, {_pairs(count)}", _quotients(rates, ours[count]))
+                Ratio(f"with receive_ring / without, {_pairs(count)}", _quotients(rates, engine_rates[count]))
                 for count, rates in rings.items()
             ),
             *_calls(runs),

@@ -104,7 +104,7 @@ class Worker:
                 time.sleep(order.duration_ns / NS_PER_S)
                 return Watched(np.array(watch.stop(), "<i8").tobytes())
             case Collect():
-                return self._measured(self._opened())
+                return self._collect(self._require_engine())
             case BlastSend():
                 return Counted(
                     *_native.blast_send(
@@ -146,7 +146,7 @@ class Worker:
         return Opened(self._engine.degraded)
 
     def _probe(self) -> WorkerReply:
-        engine = self._opened()
+        engine = self._require_engine()
         engine.start_probe()
         deadline_ns = monotonic_ns() + PROBE_TIMEOUT_NS
         while (outcomes := engine.probe_outcomes()) is None:
@@ -161,7 +161,7 @@ class Worker:
         return Done()
 
     def _run(self, start_ns: int) -> WorkerReply:
-        engine = self._opened()
+        engine = self._require_engine()
         began_ns, began_kernel_ns = time.process_time_ns(), _kernel_ns()
         engine.start(start_ns)
         while (status := engine.status()).phase in (EnginePhase.READY, EnginePhase.RUNNING):
@@ -172,12 +172,12 @@ class Worker:
             raise RunAborted(f"the engine ended {status.phase.name}: {status.failure or 'no reason given'}")
         return Done()
 
-    def _measured(self, engine: Engine) -> Ran:
+    def _collect(self, engine: Engine) -> Ran:
         engine.stop()  # of a loop that runs, records are taken a part at a time
         records, flows = engine.take_records(), engine.flows()
-        beside = np.isin(records["rank"], self._background)
-        ops = records[~beside]
-        turnarounds, sent_series = engine.turnarounds(), _sent(engine)
+        is_background = np.isin(records["rank"], self._background)
+        ops = records[~is_background]
+        turnarounds, sent_series = engine.turnarounds(), _sent_series(engine)
         parts = tuple(
             Histogram(tuple(least for least, _ in part), tuple(count for _, count in part))
             for part in engine.turnaround_parts().values()
@@ -208,7 +208,7 @@ class Worker:
             late=late,
             processor_ns=self._processor_ns,
             slip_ns=(ops["issued_ns"] - ops["intended_ns"]).astype("<i8").tobytes(),
-            carried_bytes=_sent_until(records[beside], int(ops["completed_ns"].max())),
+            carried_bytes=_sent_until(records[is_background], int(ops["completed_ns"].max())),
             misdirected_datagrams=misdirected,
             kernel_ns=self._kernel_ns,
             calls=calls,
@@ -219,7 +219,7 @@ class Worker:
             lost_packets=lost_packets,
         )
 
-    def _opened(self) -> Engine:
+    def _require_engine(self) -> Engine:
         if self._engine is None:
             raise ProtocolError("an order for an engine came before Load")
         return self._engine
@@ -272,7 +272,7 @@ def _run_as_engine(order: TakeSteps) -> Iterator[None]:
         os.sched_setaffinity(0, cores)
 
 
-def _sent(engine: Engine) -> bytes:
+def _sent_series(engine: Engine) -> bytes:
     rates = engine.rates()
     if len(rates) == 0:
         return b""

@@ -43,7 +43,7 @@ class Worker:
             pipe.write(frame_of(ORDERS, order))
             pipe.flush()
         except BrokenPipeError:
-            raise RunAborted(self._gone()) from None
+            raise RunAborted(self._end_words()) from None
 
     def descriptor(self) -> int:
         """Return the descriptor that becomes readable when a part of a reply has arrived."""
@@ -55,7 +55,7 @@ class Worker:
         """
         part = os.read(self.descriptor(), READ_BYTES)
         if not part:
-            raise RunAborted(self._gone())
+            raise RunAborted(self._end_words())
         return next(self._replies.feed(part), None)
 
     def end(self) -> None:
@@ -74,7 +74,7 @@ class Worker:
             self._process.wait()
         _pipe(self._process.stdout).close()
 
-    def _gone(self) -> str:
+    def _end_words(self) -> str:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(END_TIMEOUT_S)
         return f"worker {self.name} ended by itself with code {self._process.returncode}; it said why above"
@@ -118,10 +118,10 @@ def ask_both(
     for worker, order in zip(workers, orders, strict=True):
         worker.send(order)
     first, second = answers(workers, timeout_ns)
-    return expected(workers[0], first, kinds[0]), expected(workers[1], second, kinds[1])
+    return require_kind(workers[0], first, kinds[0]), require_kind(workers[1], second, kinds[1])
 
 
-def expected(worker: Worker, answer: WorkerReply, kind: type[A]) -> A:
+def require_kind(worker: Worker, answer: WorkerReply, kind: type[A]) -> A:
     """Return `answer` if it has the expected type. Raises `ProtocolError` otherwise."""
     if not isinstance(answer, kind):
         raise ProtocolError(

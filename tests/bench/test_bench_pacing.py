@@ -60,7 +60,7 @@ def test_windows_that_a_late_thread_reaches_into_are_those_that_overlap_it_or_be
 
 @pytest.mark.parametrize("rows", [0, 1, 12])
 def test_too_little_to_tell_is_said(rows: int) -> None:
-    with pytest.raises(RunAborted, match="too little was sent to tell how evenly"):
+    with pytest.raises(RunAborted, match="too few packets were sent to measure evenness"):
         windows_of(looks()[:rows], packet_bytes=1250)
 
 
