@@ -33,7 +33,7 @@ from etloop.lab.plan import DEFAULT_BIND
 from etloop.lab.request import LOG_FILE, LabOrder
 from etloop.lab.status import status_text
 from etloop.runtime.lab_directory import SOCKET_FILE
-from etloop.runtime.sockets.unix_socket import connected
+from etloop.runtime.sockets.unix_socket import connect
 from tests.lab.test_lab_truths import NO_NAMESPACES, namespaces_are_allowed
 from tests.support.places import ROOT
 from tests.support.ports import free_endpoint
@@ -230,7 +230,7 @@ def test_a_lab_that_hangs_is_taken_down_like_any_other(desk: Desk, monkeypatch: 
 def test_a_lab_that_ends_while_somebody_is_connected_says_nothing_of_it(desk: Desk) -> None:
     status = desk.up()
     directory = Path(status.directory)
-    with watched(status.pid) as lab, connected(directory / SOCKET_FILE, PATIENCE_S) as line:
+    with watched(status.pid) as lab, connect(directory / SOCKET_FILE, PATIENCE_S) as line:
         line.sendall(TO_LAB.encode(CountersRequest()))
         assert line.recv(1 << 16)
         os.kill(status.pid, signal.SIGTERM)

@@ -11,7 +11,7 @@ from etloop.contract.base.errors import RigError
 from etloop.contract.protocol.lab import LabStatus, StatusRequest
 from etloop.lab.client import _Line
 from etloop.runtime.lab_directory import connect_problem
-from etloop.runtime.sockets.unix_socket import connected, listening
+from etloop.runtime.sockets.unix_socket import connect, listening
 
 _TOO_LONG = "d" * 150
 """By itself more than an address of AF_UNIX has room for."""
@@ -22,7 +22,7 @@ def test_a_socket_in_a_directory_of_a_long_name_is_reached(tmp_path: Path) -> No
     path.parent.mkdir()
     with listening(path) as server:
         server.listen()
-        with connected(path, 10) as asking:
+        with connect(path, 10) as asking:
             answering, _ = server.accept()
             with answering:
                 asking.sendall(b"?")
@@ -34,13 +34,13 @@ def test_one_that_a_killed_lab_left_is_replaced(tmp_path: Path) -> None:
     listening(path).close()
     assert path.is_socket()
     with pytest.raises(ConnectionRefusedError):
-        connected(path, 10)
+        connect(path, 10)
     listening(path).close()
 
 
 def test_where_no_lab_is_there_is_nothing_to_connect_to(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        connected(tmp_path / "none" / "lab.sock", 10)
+        connect(tmp_path / "none" / "lab.sock", 10)
 
 
 @pytest.mark.parametrize(
