@@ -105,7 +105,7 @@ class Pong:
 
 @dataclass(frozen=True, slots=True)
 class QueuePairEnd:
-    """One end of a queue pair on a network card, which assigns its own numbers; ends of the engine's transport are as the plan has them."""
+    """One end of a queue pair on a network card, which assigns its own numbers; the plan has those of the engine's transport."""
 
     connection: int
     """Row of the connections of the agent that sends or receives this."""

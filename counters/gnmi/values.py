@@ -41,7 +41,7 @@ def read_json(content: bytes) -> Value:
 
 
 def counter_value(value: Value) -> int | None:
-    """Return a 64-bit counter, given as a number or as its digits (RFC 7951 section 6.1), or None if the value is not a counter."""
+    """Return a 64-bit counter, given as a number or as its digits (RFC 7951 section 6.1); None if the value is not one."""
     if isinstance(value, str):
         if not (value.isascii() and value.isdecimal() and len(value) <= MOST_DIGITS):
             return None
