@@ -33,8 +33,8 @@ class Component:
 class Link:
     """An edge of the graph; rate and latency are None if not described."""
 
-    one: str
-    other: str
+    end: str
+    other_end: str
     link_bps: int | None
     latency_ns: int | None
 
@@ -98,7 +98,7 @@ def fabric_of(name: str, components: Iterable[Component], links: Iterable[Link],
     all_links = tuple(links)
     hosts = {node.instance for node in nodes.values() if node.kind == "xpu"}
     inter_instance_links = [
-        link for link in all_links if nodes[link.one].instance != nodes[link.other].instance
+        link for link in all_links if nodes[link.end].instance != nodes[link.other_end].instance
     ]
     problems: list[Problem] = []
     if not hosts:
@@ -107,7 +107,7 @@ def fabric_of(name: str, components: Iterable[Component], links: Iterable[Link],
     trunks = tuple(
         link
         for link in inter_instance_links
-        if not {nodes[link.one].instance, nodes[link.other].instance} & hosts
+        if not {nodes[link.end].instance, nodes[link.other_end].instance} & hosts
     )
     notes: list[str] = []
     rank_locations = (
@@ -129,14 +129,14 @@ def _attachments(
 ) -> tuple[Attachment, ...]:
     attachments: list[Attachment] = []
     for link in outer:
-        host_ends = [end for end in (link.one, link.other) if nodes[end].instance in hosts]
+        host_ends = [end for end in (link.end, link.other_end) if nodes[end].instance in hosts]
         if len(host_ends) == 2:
-            problem = f"{link.one} and {link.other} are connected without a switch"
+            problem = f"{link.end} and {link.other_end} are connected without a switch"
             problems.append(Problem(source, problem, "only hosts behind a device under test can be used"))
         if len(host_ends) != 1:
             continue
         nic = nodes[host_ends[0]]
-        port = link.other if nic.name == link.one else link.one
+        port = link.other_end if nic.name == link.end else link.end
         attachments.append(
             Attachment(
                 nic.name, nic.instance, port, link.link_bps, link.latency_ns, nic.attribute("ipaddress")
@@ -153,7 +153,7 @@ def _attachments(
 
 def _switches(nodes: Mapping[str, Component], hosts: set[str], outer: list[Link]) -> tuple[Switch, ...]:
     ports: Counter[str] = Counter()
-    for end in {end for link in outer for end in (link.one, link.other)}:
+    for end in {end for link in outer for end in (link.end, link.other_end)}:
         ports[nodes[end].instance] += nodes[end].instance not in hosts
     profiles: dict[str, str] = {}
     for node in nodes.values():
@@ -175,9 +175,9 @@ def _rank_locations(
     ranks = _number_xpus(xpus, problems, notes, source)
     neighbours: dict[str, list[str]] = {name: [] for name in nodes}
     for link in links:
-        if nodes[link.one].instance == nodes[link.other].instance:
-            neighbours[link.one].append(link.other)
-            neighbours[link.other].append(link.one)
+        if nodes[link.end].instance == nodes[link.other_end].instance:
+            neighbours[link.end].append(link.other_end)
+            neighbours[link.other_end].append(link.end)
     nics: dict[str, list[str]] = {}
     for attachment in attachments:
         nics.setdefault(attachment.host, []).append(attachment.nic)

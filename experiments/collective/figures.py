@@ -93,11 +93,11 @@ def row_figures(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Grid:
-    """Records of a span as arrays of shape (ranks, ops); entries without a record are False in `found`."""
+    """Records of a span as arrays of shape (ranks, ops); entries without a record are False in `is_present`."""
 
     records: NDArray[np.void]
     plan_row: NDArray[np.int64]
-    found: NDArray[np.bool_]
+    is_present: NDArray[np.bool_]
 
 
 def _grid(ops: MeasuredOps, span: Span, ranks: int) -> _Grid:
@@ -118,7 +118,7 @@ def _grid(ops: MeasuredOps, span: Span, ranks: int) -> _Grid:
 def _row(grid: _Grid, planned: PlannedOps, span: Span, ranks: int, average: Average) -> RowFigures:
     iterations = _iterations(span)
     time_ns: float | None = None
-    if grid.found.all():
+    if grid.is_present.all():
         per_rank = (
             grid.records["completed_ns"].max(axis=1) - grid.records["issued_ns"].min(axis=1)
         ) / iterations
@@ -126,7 +126,8 @@ def _row(grid: _Grid, planned: PlannedOps, span: Span, ranks: int, average: Aver
     algbw = span.amount.size_bytes * NS_PER_S / time_ns if time_ns else 0.0
     factor = float(bus_factor(np.array([span.kind]), np.array([2 if span.kind == SEND_RECV else ranks]))[0])
     sent_bytes = (
-        grid.records["wire_tx_bytes"][grid.found].sum() + grid.records["local_tx_bytes"][grid.found].sum()
+        grid.records["wire_tx_bytes"][grid.is_present].sum()
+        + grid.records["local_tx_bytes"][grid.is_present].sum()
     )
     return RowFigures(
         kind=span.kind,
@@ -138,9 +139,9 @@ def _row(grid: _Grid, planned: PlannedOps, span: Span, ranks: int, average: Aver
         busbw=algbw * factor,
         wrong_bytes=_wrong_bytes(grid, planned, span, ranks),
         sent_bytes=int(sent_bytes) // iterations,
-        fabric_bytes=int(grid.records["wire_tx_bytes"][grid.found].sum()) // iterations,
-        messages=int(grid.records["tx_messages"][grid.found].sum()) // iterations,
-        iterations=_iteration_figures(grid, iterations) if grid.found.all() else None,
+        fabric_bytes=int(grid.records["wire_tx_bytes"][grid.is_present].sum()) // iterations,
+        messages=int(grid.records["tx_messages"][grid.is_present].sum()) // iterations,
+        iterations=_iteration_figures(grid, iterations) if grid.is_present.all() else None,
     )
 
 
@@ -164,11 +165,11 @@ def _wrong_bytes(grid: _Grid, planned: PlannedOps, span: Span, ranks: int) -> in
     wrong = 0
     for name in ("wire_tx_bytes", "wire_rx_bytes", "local_tx_bytes", "local_rx_bytes"):
         plan: NDArray[np.int64] = getattr(planned, name)
-        measured = grid.records[name][grid.found].astype(np.int64)
-        wrong += int(np.abs(measured - plan[grid.plan_row[grid.found]]).sum())
-        if not grid.found.all():
+        measured = grid.records[name][grid.is_present].astype(np.int64)
+        wrong += int(np.abs(measured - plan[grid.plan_row[grid.is_present]]).sum())
+        if not grid.is_present.all():
             missing = np.isin(planned.op, span.ops) & (planned.rank < ranks)
-            wrong += int(plan[missing].sum() - plan[grid.plan_row[grid.found]].sum())
+            wrong += int(plan[missing].sum() - plan[grid.plan_row[grid.is_present]].sum())
     return wrong
 
 
@@ -205,14 +206,14 @@ def interference(
         for index, span in enumerate(group):
             own_grid = grids[index]
             if not span.together:
-                is_complete = own_grid.found.all()
+                is_complete = own_grid.is_present.all()
                 alone[span.kind, span.amount.size_bytes] = (
                     _mean_time(own_grid, average, None) if is_complete else None
                 )
                 continue
             other_grids = [grid for other, grid in enumerate(grids) if other != index]
             alone_ns = alone[span.kind, span.amount.size_bytes]
-            if not all(grid.found.all() for grid in (own_grid, *other_grids)):
+            if not all(grid.is_present.all() for grid in (own_grid, *other_grids)):
                 results.append(Interference(span.kind, span.amount, alone_ns, None, 0))
                 continue
             # Per rank: its iterations until the first of the other collectives had finished.

@@ -46,7 +46,7 @@ _NATURES: Final = {
     Nature.TIME: "Time",
     Nature.TRANSPORT: "Transport",
     Nature.DEVICE: "Counted by the device",
-    Nature.OWN: "Counted by the emulator",
+    Nature.OWN: "Of the emulator itself",
 }
 
 

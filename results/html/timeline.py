@@ -163,7 +163,7 @@ def _rates(scene: Scene) -> tuple[tuple[Plotted, ...], tuple[str, ...]]:
     estimated = _rates_from_ops(inputs)
     if not sent:
         sent, by_sent = estimated[0], "payload, from the records of ops"
-        notes.append("The bytes that a rank sends for an op are spread evenly over the op's time.")
+        notes.append("What a rank sends for an op is spread evenly over the op's time.")
     if not received:
         received, by_received = estimated[1], "payload, from the records of ops"
     clipped = 0

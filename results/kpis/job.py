@@ -45,7 +45,7 @@ def job_figures(inputs: KpiInput) -> Iterator[tuple[str, Value]]:
     if len(jobs) > 1:
         compute_ns = network_ns = SEVERAL_JOBS
     factors = [job.interference for job in jobs if job.interference is not None]
-    yield "interference_max", max(factors) if factors else "no job ran both alone and with others"
+    yield "interference_max", max(factors) if factors else "no job ran alone and beside others"
     yield "compute_ns", compute_ns
     yield "network_ns", network_ns
     yield "roofline_ns", roofline_ns(compute_ns, network_ns)
@@ -107,7 +107,7 @@ def _first_reason(*values: Value) -> str:
 
 
 def _ratio(
-    part: Value, whole: Value, absent: str = "no byte crosses the device, and no op computes"
+    part: Value, whole: Value, absent: str = "nothing crosses the device, and nothing is computed"
 ) -> Value:
     """Return `part / whole`; `absent` is returned if `whole` is 0."""
     if word := _first_reason(part, whole):

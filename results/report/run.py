@@ -84,8 +84,8 @@ def _figures(summary: Summary) -> Iterator[tuple[str, str]]:
         else f"p50 {us(slip.p50_ns)}, p99 {us(slip.p99_ns)}, max {us(slip.max_ns)} us (lateness of the emulator)",
     )
     payload = (
-        f"{bytes_words(carried.wire_tx_bytes)} through the device under test ({whole_percent(carried.fabric_share)} of all "
-        f"sent), {bytes_words(carried.local_tx_bytes)} kept local; {carried.messages} messages"
+        f"{bytes_words(carried.wire_tx_bytes)} through the device under test ({whole_percent(carried.fabric_share)} of what "
+        f"was sent), {bytes_words(carried.local_tx_bytes)} kept local; {carried.messages} messages"
     )
     yield "payload", payload
     retransmissions = (

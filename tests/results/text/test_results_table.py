@@ -50,7 +50,7 @@ send_recv   p2p        2      2  1.00 kB   100%     20.000  20.000  20.000  20.0
 job completion  140.0 us in all; per iteration min 40.000, avg 70.000, max 100.0 us
 ops             16 of 16 completed
 slip            p50 0.050, p99 0.200, max 0.200 us (lateness of the emulator)
-payload         29.00 kB through the device under test (55% of all sent), 24.00 kB kept local; 48 messages
+payload         29.00 kB through the device under test (55% of what was sent), 24.00 kB kept local; 48 messages
 retransmitted   1 of 120 packets; timeouts 0, NAKs 1, ECN marks 0, CNPs 0
 clock error     at most 21.500 us between agents, none within one
 dropped by us   2 of the datagrams received, by a rule of the scenario
@@ -66,7 +66,7 @@ Not in these figures: 3 of which only some members completed.
 job completion  140.0 us until it stopped; per iteration min 40.000, avg 40.000, max 40.000 us
 ops             12 of 16 completed
 slip            p50 0.050, p99 0.200, max 0.200 us (lateness of the emulator)
-payload         22.00 kB through the device under test (55% of all sent), 18.00 kB kept local; 36 messages
+payload         22.00 kB through the device under test (55% of what was sent), 18.00 kB kept local; 36 messages
 retransmitted   1 of 60 packets; timeouts 0, NAKs 1, ECN marks 0, CNPs 0
 clock error     at most 21.500 us between agents, none within one
 dropped by us   1 of the datagrams received, by a rule of the scenario
@@ -184,7 +184,7 @@ SHARES: Final = ((None, "-"), (0.0, "0%"), (0.001, "<1%"), (0.5, "50%"), (0.9999
 def test_share_is_0_or_100_percent_only_if_exact(share: float | None, shown: str) -> None:
     summary = summary_of(outcome_by_hand())
     carried = replace(summary.bytes, fabric_share=share)
-    assert f"the device under test ({shown} of all sent)" in render(
+    assert f"the device under test ({shown} of what was sent)" in render(
         replace(summary, bytes=carried), "runs/one"
     )
 
