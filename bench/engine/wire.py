@@ -86,15 +86,9 @@ def _wire_section(bench: Bench, backend: PortBackend, ports: WirePorts) -> Secti
                 by_ring[count].append(bench.run(load, replace(shape, receive_ring=True), backend))
     rings = {count: [run.wire_bytes_per_s for run in ring_runs] for count, ring_runs in by_ring.items()}
     engine_rates = {count: [run.wire_bytes_per_s for run in runs[count]] for count in queue_pairs}
-    bare_words = (
-        "UDP with GSO and GRO"
-        if backend is PortBackend.UDP
-        else f"frames over the {backend.name.lower()} socket"
-    )
-    messages_word = "RC WRITE messages with DCQCN" if kind is TransportKind.ROCE else f"{kind.name} writes"
     return Section(
         name=name,
-        title=f"payload of {messages_word} one way, path MTU 4096, compared with bare {bare_words}",
+        title=_title(backend, kind),
         series=(
             Series("bare payload", Unit.BYTES_PER_S, tuple(bare)),
             *(
@@ -135,6 +129,13 @@ def _wire_section(bench: Bench, backend: PortBackend, ports: WirePorts) -> Secti
         ),
         notes=notes_of([run for repeated in (*runs.values(), *by_ring.values()) for run in repeated]),
     )
+
+
+def _title(backend: PortBackend, kind: TransportKind) -> str:
+    messages = "RC WRITE messages with DCQCN" if kind is TransportKind.ROCE else f"{kind.name} writes"
+    udp = backend is PortBackend.UDP
+    bare = "UDP with GSO and GRO" if udp else f"frames over the {backend.name.lower()} socket"
+    return f"payload of {messages} one way, path MTU 4096, compared with bare {bare}"
 
 
 def _calls(runs: Mapping[int, Sequence[EngineRun]]) -> tuple[Ratio, ...]:

@@ -67,8 +67,8 @@ def rack(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Rack:
     directory = tmp_path_factory.mktemp("rack") / "venv"
     venv.EnvBuilder(symlinks=True, with_pip=False).create(directory)
     python = directory / "bin" / "python"
-    told = run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=directory)
-    site_packages = Path(told.strip())
+    answer = run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=directory)
+    site_packages = Path(answer.strip())
     for name in FOREIGN:
         (site_packages / name).mkdir()
         (site_packages / name / "__init__.py").write_text(f'OWNER = "the rack\'s {name}"\n')
@@ -182,8 +182,8 @@ def test_a_suite_with_a_controller_of_its_own_runs_with_our_plugin(rack: Rack, t
                 raise AssertionError("there is no rack")
         """)
     )
-    told = run(rack.python, "-m", "pytest", "-p", "no:cacheprovider", cwd=tmp_path)
-    assert "3 passed, 1 skipped" in told
+    answer = run(rack.python, "-m", "pytest", "-p", "no:cacheprovider", cwd=tmp_path)
+    assert "3 passed, 1 skipped" in answer
 
 
 @pytest.fixture(scope="module")
@@ -192,8 +192,8 @@ def agent_host(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Rack:
     directory = tmp_path_factory.mktemp("agent") / "venv"
     venv.EnvBuilder(symlinks=True, with_pip=False).create(directory)
     python = directory / "bin" / "python"
-    told = run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=directory)
-    site_packages = Path(told.strip())
+    answer = run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=directory)
+    site_packages = Path(answer.strip())
     for name in pins((ROOT / "locks" / "agent.lock").read_text()):
         for file in distribution(name).files or ():
             if file.parts[0] not in ("..", "bin"):
@@ -206,10 +206,10 @@ def agent_host(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Rack:
 
 def test_an_agent_host_needs_few_packages(agent_host: Rack, tmp_path: Path) -> None:
     """pip resolved etloop[agent] of what the lock of agents has; the agent starts, and no other command is in bin/."""
-    told = run(
+    answer = run(
         sys.executable, "-m", "pip", "--python", agent_host.python, "list", "--format", "json", cwd=tmp_path
     )
-    found = {normalize(one["name"]) for one in json.loads(told)}
+    found = {normalize(one["name"]) for one in json.loads(answer)}
     assert found == {*pins((ROOT / "locks" / "agent.lock").read_text()), "etloop"}
     run(agent_host.directory / "bin" / "etloop-agent", "preflight", "--help", cwd=tmp_path)
     assert run(agent_host.etloop, "--version", cwd=tmp_path).startswith("etloop ")

@@ -43,9 +43,9 @@ UNKNOWN = {
     ],
 )
 def test_reports(sentence: str, rows: list[object], lines: list[str], codes: tuple[int, int]) -> None:
-    told = result_of({"dependencies": rows}, len(rows))
-    assert told.lines() == lines, sentence
-    assert (told.code(required=False), told.code(required=True)) == codes, sentence
+    result = result_of({"dependencies": rows}, len(rows))
+    assert result.lines() == lines, sentence
+    assert (result.code(required=False), result.code(required=True)) == codes, sentence
 
 
 def test_a_package_that_the_report_passes_over_was_not_looked_up() -> None:
@@ -56,7 +56,7 @@ def test_an_audit_that_broke_off_says_why(tmp_path: Path) -> None:
     program = tmp_path / "pip-audit"
     program.write_text("#!/bin/sh\necho 'ERROR: Name or service not known' >&2\nexit 1\n")
     program.chmod(0o755)
-    told = audit(str(program))
-    assert isinstance(told, Audit)
-    assert told.unanswered == told.packages > 100
-    assert "(ERROR: Name or service not known)" in told.lines()[0]
+    result = audit(str(program))
+    assert isinstance(result, Audit)
+    assert result.unanswered == result.packages > 100
+    assert "(ERROR: Name or service not known)" in result.lines()[0]
