@@ -14,11 +14,12 @@ from etloop.cli.text.plan import rank_ranges, table_lines
 from etloop.contract.base.units import approximate_bytes, approximate_duration, format_rate
 from etloop.workload.inspect.critical_path import CriticalPath
 from etloop.workload.inspect.inspection import Inspection
-from etloop.workload.inspect.parallelism import Role
+from etloop.workload.inspect.parallelism import STATED
+from etloop.workload.trace.trace import Parallelism
 
 MOST_PAIRS_IN_JSON: Final = 65_536
 """Pairs that the JSON lists; a job with more has no list of pairs."""
-_LAYOUT: Final = (Role.TENSOR, Role.DATA, Role.SHARDED_DATA, Role.EXPERT)
+_LAYOUT: Final = (Parallelism.TENSOR, Parallelism.DATA, Parallelism.SHARDED_DATA, Parallelism.EXPERT)
 
 
 def inspection_values(inspection: Inspection) -> dict[str, object]:
@@ -64,14 +65,14 @@ def layout(inspection: Inspection) -> dict[str, int]:
         if sizes:
             degrees[role.value] = sizes.most_common(1)[0][0]
     return degrees | (
-        {Role.PIPELINE.value: inspection.pipeline_stages} if inspection.pipeline_stages > 1 else {}
+        {Parallelism.PIPELINE.value: inspection.pipeline_stages} if inspection.pipeline_stages > 1 else {}
     )
 
 
 def covers_ranks(inspection: Inspection) -> bool:
     """Return whether the degrees multiply to the number of ranks; expert groups may span other groups."""
     degrees = layout(inspection)
-    experts = degrees.pop(Role.EXPERT.value, 1)
+    experts = degrees.pop(Parallelism.EXPERT.value, 1)
     return prod(degrees.values()) in (inspection.ranks, inspection.ranks // experts)
 
 
@@ -95,9 +96,11 @@ def render_inspection(inspection: Inspection) -> str:
     degrees = (
         " x ".join(f"{role} {degree}" for role, degree in layout(inspection).items()) or "none recognised"
     )
+    is_stated = any(communicator.reason == STATED for communicator in inspection.communicators)
+    basis = STATED if is_stated else "inferred from groups"
     lines = [
         f"{inspection.source}: {inspection.ranks} ranks; {nodes}; sizes in {sizes}, dependencies {inspection.policy}",
-        f"parallelism, inferred from groups: {degrees}{_uncovered_text(inspection)}",
+        f"parallelism, {basis}: {degrees}{_uncovered_text(inspection)}",
         "",
         *table_lines(
             ("role", "groups", "ranks", "ops each", "first members", "because"), _role_rows(inspection)
@@ -113,7 +116,7 @@ def render_inspection(inspection: Inspection) -> str:
 
 
 def _role_rows(inspection: Inspection) -> list[tuple[str, ...]]:
-    members_by_key: dict[tuple[Role, int, int, str], list[str]] = {}
+    members_by_key: dict[tuple[Parallelism, int, int, str], list[str]] = {}
     for communicator in inspection.communicators:
         key = (communicator.role, len(communicator.members), communicator.operations, communicator.reason)
         members_by_key.setdefault(key, []).append(rank_ranges(communicator.members))

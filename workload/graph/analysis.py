@@ -15,15 +15,23 @@ import numpy as np
 
 from etloop.contract.base.errors import Severity
 from etloop.contract.base.late_dataclass import dataclass
+from etloop.workload.graph.alike_ranks import AlikeRanks, alike_ranks, every_rank
 from etloop.workload.graph.communicators import resolve_communicators
 from etloop.workload.graph.compute import delays_ns, report_delays, report_moves
 from etloop.workload.graph.dependencies import CleanEdges, RankGraph, rank_graph, report_graph
 from etloop.workload.graph.derived_ranks import stood_for
 from etloop.workload.graph.dimensions import WORLD_KEYS, obey_dimensions
-from etloop.workload.graph.global_order import OpIndex, eager_order, job_graph, meeting_order, report_deadlock
+from etloop.workload.graph.global_order import (
+    JobGraph,
+    OpIndex,
+    eager_order,
+    job_graph,
+    meeting_order,
+    report_deadlock,
+)
 from etloop.workload.graph.lowering import LoweredRank, lower_rank, pace_of
 from etloop.workload.graph.matching import Matching, match
-from etloop.workload.graph.network_ops import RankOps, network_ops
+from etloop.workload.graph.network_ops import RankOps, job_ops
 from etloop.workload.graph.recorded import recorded_start_ns
 from etloop.workload.graph.roots import obey_roots
 from etloop.workload.graph.splits import (
@@ -52,7 +60,7 @@ from etloop.workload.trace.settings import (
     UnevenChoice,
     WorkloadSettings,
 )
-from etloop.workload.trace.shared_columns import columns_digest
+from etloop.workload.trace.shared_columns import DigestCache
 from etloop.workload.trace.streams import has_streams
 from etloop.workload.trace.trace import RankTrace, Trace
 
@@ -65,8 +73,11 @@ class Lowering:
     """Results that only a trace without errors has."""
 
     ranks: tuple[LoweredRank, ...]
+    alike: AlikeRanks
+    graph: JobGraph
+    """Graph of the first rank of each class."""
     order: NDArray[np.int64]
-    """Items of the matching, then delays, in one order that every rank can follow. A receive is placed at its send."""
+    """Entries of `graph` in one order that every rank can follow. A receive is placed at its send."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,10 +116,7 @@ def analyse(trace: Trace, settings: WorkloadSettings) -> Analysis:
         remark_example = job_example(remark.where, "a complete source", remark.what)
         log.add(Check.SOURCE_REMARK, remark.remedy, remark_example)
     keys, graphs, delays = _graphs(trace, settings, unit_bytes, log)
-    ops = tuple(
-        network_ops(rank, graph.order, unit_bytes, len(trace.ranks), log)
-        for rank, graph in zip(trace.ranks, graphs, strict=True)
-    )
+    ops = job_ops(trace.ranks, [graph.order for graph in graphs], unit_bytes, log)
     for rank, graph, rank_ops in zip(trace.ranks, graphs, ops, strict=True):
         report_leaves(rank, graph, rank_ops, settings.dependencies, log)
     has_ops = any(len(rank_ops) for rank_ops in ops)
@@ -128,7 +136,7 @@ def analyse(trace: Trace, settings: WorkloadSettings) -> Analysis:
     takes_uneven = settings.uneven.choice is not UnevenChoice.REFUSED
     matching = match(trace, ops, communicators, communicator_of, log, takes_uneven=takes_uneven)
     # Communicator order follows the communicator that the trace names, not the per-root one of `obey_roots`.
-    named_communicator_of = communicator_of
+    named_communicators, named_communicator_of = communicators, communicator_of
     communicators, communicator_of = obey_roots(trace, ops, communicators, communicator_of, matching, log)
     splits = NO_SPLITS
     if not log.has_errors():
@@ -137,9 +145,21 @@ def analyse(trace: Trace, settings: WorkloadSettings) -> Analysis:
         ops = as_pairs(ops, communicators, matching, splits, communicator_of)
     lowering = None
     if not log.has_errors():
-        lowered_ranks = _lower(settings, communicators, keys, graphs, delays, ops, named_communicator_of)
+        slots = _shared_slots(named_communicator_of)
+        sizes = np.array([len(group.members) for group in named_communicators] + [2], dtype=np.int64)
+        moves = [sizes[column] > 1 for column in named_communicator_of]
+        lowered_ranks = _lower(settings, keys, graphs, delays, ops, slots, moves)
         index = OpIndex(trace, ops, communicators, communicator_of, matching)
-        lowering = _order(lowered_ranks, index, log)
+        # Members of a communicator with a root are not alike.
+        has_roots = communicator_of is not named_communicator_of
+        alike = every_rank(len(ops), len(communicators))
+        if not has_roots:
+            initial = [
+                (id(lowered), splits.of_item[items].tobytes() if splits.matrices else b"")
+                for lowered, items in zip(lowered_ranks, matching.item, strict=True)
+            ]
+            alike = alike_ranks(ops, slots, communicator_of, len(communicators), initial)
+        lowering = _order(lowered_ranks, alike, index, log)
     return Analysis(
         trace,
         settings,
@@ -185,9 +205,10 @@ def _graphs(
 ) -> tuple[list[bytes], tuple[RankGraph, ...], list[NDArray[np.int64]]]:
     """Return, per rank, the key of its columns, its graph and its delays. Ranks with equal columns share one graph."""
     cache: dict[bytes, tuple[RankGraph, NDArray[np.int64]]] = {}
+    digests = DigestCache()
     keys = []
     for rank in trace.ranks:
-        key = _columns_key(rank, settings.dependencies)
+        key = _columns_key(rank, settings.dependencies, digests)
         keys.append(key)
         has_repeated_ids = _report_repeated_ids(rank, log)
         if key not in cache:
@@ -200,13 +221,13 @@ def _graphs(
     return keys, tuple(cache[key][0] for key in keys), delays
 
 
-def _columns_key(rank: RankTrace, policy: DependencyPolicy) -> bytes:
+def _columns_key(rank: RankTrace, policy: DependencyPolicy, digests: DigestCache) -> bytes:
     """Hash the columns that shape a rank's graph. Names, peers, tags and communicators are not part of it."""
-    start_ns = recorded_start_ns(rank) if policy.stream else None
+    start = (rank.start_us, rank.start_ns) if policy.stream else (None, None)
     edges = (rank.data_deps.offsets, rank.data_deps.values, rank.ctrl_deps.offsets, rank.ctrl_deps.values)
     work = (rank.duration_us, rank.num_ops, rank.tensor_size, rank.moved_bytes, rank.is_cpu_op)
     stream = rank.stream if policy.stream else None
-    return columns_digest((stream, start_ns, rank.duration_ns, rank.node_id, rank.kind, *edges, *work))
+    return digests.digest(stream, *start, rank.duration_ns, rank.node_id, rank.kind, *edges, *work)
 
 
 def _report_repeated_ids(rank: RankTrace, log: FindingLog) -> bool:
@@ -227,52 +248,59 @@ def _file_order_graph(rank: RankTrace) -> RankGraph:
     return RankGraph(np.arange(len(rank)), no_nodes, no_nodes, (), 0, edges, None, 0)
 
 
+def _shared_slots(communicator_of: Sequence[NDArray[np.int32]]) -> list[NDArray[np.int64]]:
+    """Return the communicators of each rank's operations numbered by first appearance; equal columns are one array."""
+    columns: dict[bytes, NDArray[np.int64]] = {}
+    shared = []
+    for communicator in communicator_of:
+        column = slots_of(communicator)
+        shared.append(columns.setdefault(column.tobytes(), column))
+    return shared
+
+
 def _lower(
     settings: WorkloadSettings,
-    communicators: Sequence[Communicator],
     keys: Sequence[bytes],
     graphs: Sequence[RankGraph],
     delays: Sequence[NDArray[np.int64]],
     ops: Sequence[RankOps],
-    communicator_of: Sequence[NDArray[np.int32]],
+    slots: Sequence[NDArray[np.int64]],
+    moves: Sequence[NDArray[np.bool_]],
 ) -> tuple[LoweredRank, ...]:
-    sizes = np.array([len(communicator.members) for communicator in communicators] + [2], dtype=np.int64)
-    cache: dict[tuple[bytes, bytes, bytes], LoweredRank] = {}
+    """Lower each rank. `moves` masks the operations that move bytes: those of more than one member."""
+    cache: dict[tuple[bytes, int, bytes], LoweredRank] = {}
     lowered_ranks = []
-    for key, graph, delay_ns, rank_ops, op_communicator in zip(
-        keys, graphs, delays, ops, communicator_of, strict=True
-    ):
-        moves = sizes[op_communicator] > 1
-        chain = (
-            slots_of(op_communicator)
-            if settings.dependencies.communicator
-            else np.full(len(op_communicator), -1)
-        )
-        cache_key = (key, chain.tobytes(), moves.tobytes())
+    for rank, key in enumerate(keys):
+        graph, rank_ops = graphs[rank], ops[rank]
+        chain = slots[rank] if settings.dependencies.communicator else np.full(len(rank_ops), -1)
+        cache_key = (key, id(slots[rank]), moves[rank].tobytes())
         if cache_key not in cache:
             pace = None if graph.times is None else pace_of(graph.times, settings.time_scale)
-            cache[cache_key] = lower_rank(graph, delay_ns, rank_ops.node, chain, moves, pace)
+            cache[cache_key] = lower_rank(graph, delays[rank], rank_ops.node, chain, moves[rank], pace)
         lowered_ranks.append(cache[cache_key])
     return tuple(lowered_ranks)
 
 
-def slots_of(column: NDArray[np.int32]) -> NDArray[np.int64]:
+def slots_of(column: NDArray[np.integer]) -> NDArray[np.int64]:
     """Return `column` renumbered by first appearance, int64 of the same length; negative values become -1."""
     values, first, inverse = np.unique(column, return_index=True, return_inverse=True)
     number = np.full(len(values), -1, dtype=np.int64)
     valid = np.flatnonzero(values >= 0)
     number[valid[np.argsort(first[valid])]] = np.arange(len(valid))
-    return number[inverse.reshape(-1)]
+    return np.asarray(number[inverse.reshape(-1)], np.int64)
 
 
-def _order(lowered: tuple[LoweredRank, ...], index: OpIndex, log: FindingLog) -> Lowering | None:
-    graph = job_graph(lowered, index.matching)
-    order = meeting_order(graph, index.matching)
+def _order(
+    lowered: tuple[LoweredRank, ...], alike: AlikeRanks, index: OpIndex, log: FindingLog
+) -> Lowering | None:
+    graph = job_graph(lowered, index.matching, alike)
+    order = meeting_order(graph)
     if len(order) == len(graph.priority):
-        return Lowering(lowered, order)
+        return Lowering(lowered, alike, graph, order)
     order = eager_order(graph)
     if len(order) < len(graph.priority):
-        report_deadlock(graph, order, index, log)
+        graph = job_graph(lowered, index.matching, every_rank(len(lowered), len(index.communicators)))
+        report_deadlock(graph, eager_order(graph), index, log)
         return None
     actual = "an order that deadlocks unless a send can complete before its receive is posted"
     example = job_example(index.trace.source, "an order that also works with rendezvous sends", actual)
@@ -281,7 +309,7 @@ def _order(lowered: tuple[LoweredRank, ...], index: OpIndex, log: FindingLog) ->
         "replayed with eager sends; correct the exporter if sends are meant to wait for their receive",
         example,
     )
-    return Lowering(lowered, order)
+    return Lowering(lowered, alike, graph, order)
 
 
 def report_leaves(

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-from numpy.typing import NDArray
-
 from etloop.contract.base.errors import Severity
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.graph.dimensions import WORLD_KEYS
 from etloop.workload.trace.findings import Check, FindingLog, job_example
 from etloop.workload.trace.rank_aliases import recorded_ranks
 from etloop.workload.trace.settings import WorkloadSettings
-from etloop.workload.trace.trace import ABSENT, CommColumns, NodeKind, RankTrace, Trace
+from etloop.workload.trace.trace import RankTrace, Trace
 from etloop.workload.trace.trace_names import shown
 
 Members = tuple[int, ...]
@@ -93,7 +90,7 @@ def _copy(
         pg_names=tuple(
             _file_name(key, recorded, rank, world, names, contradictions) for key in recorded.pg_names
         ),
-        comm=_with_shifted_peers(recorded, rank - recorded.rank),
+        comm=replace(recorded.comm, ends_from=recorded.comm.ends_from + rank - recorded.rank),
     )
 
 
@@ -148,17 +145,6 @@ def group_of(members: Members, recorded: int, rank: int, world: int) -> Members 
         return None
     first = rank - rank % block + rank % step
     return tuple(range(first, first + block, step))
-
-
-def _with_shifted_peers(recorded: RankTrace, by: int) -> CommColumns:
-    is_p2p = (recorded.kind == NodeKind.COMM_SEND) | (recorded.kind == NodeKind.COMM_RECV)
-    if not is_p2p.any():
-        return recorded.comm
-
-    def shift(column: NDArray[np.int64]) -> NDArray[np.int64]:
-        return np.where(is_p2p & (column != ABSENT), column + by, column)
-
-    return replace(recorded.comm, src=shift(recorded.comm.src), dst=shift(recorded.comm.dst))
 
 
 def _no_tiling(key: str, members: Members, world: int) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from etloop.contract.base.late_dataclass import dataclass
+from etloop.workload.graph.alike_ranks import AlikeRanks
 from etloop.workload.graph.dependencies import cycle_among, ready_order
 from etloop.workload.graph.lowering import LoweredRank
 from etloop.workload.graph.matching import Matching
@@ -28,71 +29,96 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobGraph:
-    """Items of `Matching`, then the delays of all ranks. Item `waiting[i]` waits on `rank[i]` for item `awaited[i]`."""
+    """The operations of the first rank of each class (`AlikeRanks`), then the delays. Entry `waiting[i]` waits on rank
+    `rank[i]` for entry `awaited[i]`, a receive for its send on no rank (-1)."""
 
+    item: NDArray[np.int64]
+    """Item of `Matching` of each operation, ascending."""
     priority: NDArray[np.int64]
-    """Permutation of the items: among ready items, the least goes first."""
+    """Permutation of the entries: among ready entries, the least goes first."""
     waiting: NDArray[np.int64]
     awaited: NDArray[np.int64]
     rank: NDArray[np.int64]
+    sends: NDArray[np.int64]
+    """Entry of the SEND of each pair; `recvs` holds that of its RECV."""
+    recvs: NDArray[np.int64]
+    ops: tuple[NDArray[np.int64], ...]
+    """Per class: entry of each operation in `RankOps`."""
 
 
-def job_graph(lowered: Sequence[LoweredRank], matching: Matching) -> JobGraph:
-    """Join the ranks' graphs. A receive waits for its send; a send does not wait for its receive."""
-    waiting, awaited, ranks = (
-        [matching.recvs],
-        [matching.sends],
-        [np.full(len(matching.sends), -1, dtype=np.int64)],
-    )
-    firsts: list[NDArray[np.int64]] = []
-    items = matching.item_count
-    for rank, rank_graph in enumerate(lowered):
+def job_graph(lowered: Sequence[LoweredRank], matching: Matching, alike: AlikeRanks) -> JobGraph:
+    """Join the graphs of the first rank of each class. A receive waits for its send; a send does not wait for its receive.
+
+    Pass `every_rank` for a graph of all ranks.
+    """
+    ranks = alike.first_rank.tolist()
+    items_of_rank = [alike.canonical(matching, matching.item[rank]) for rank in ranks]
+    item = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *items_of_rank]))
+    ops = tuple(np.searchsorted(item, items) for items in items_of_rank)
+    sends, recvs = _pairs(item, matching, alike)
+    waiting, awaited, waiting_ranks = [recvs], [sends], [np.full(len(sends), -1, dtype=np.int64)]
+    keys: list[NDArray[np.int64]] = []
+    entries = len(item)
+    for rank, entry_of_op in zip(ranks, ops, strict=True):
+        rank_graph = lowered[rank]
         is_delay = rank_graph.op < 0
-        item_of = np.empty(len(rank_graph), dtype=np.int64)
-        item_of[~is_delay] = matching.item[rank][rank_graph.op[~is_delay]]
-        item_of[is_delay] = items + np.arange(int(is_delay.sum()))
-        items += int(is_delay.sum())
+        entry_of = np.empty(len(rank_graph), dtype=np.int64)
+        entry_of[~is_delay] = entry_of_op[rank_graph.op[~is_delay]]
+        entry_of[is_delay] = entries + np.arange(int(is_delay.sum()))
+        entries += int(is_delay.sum())
         rows = np.repeat(np.arange(len(rank_graph)), np.diff(rank_graph.dep_offsets))
-        waiting.append(item_of[rows])
-        awaited.append(item_of[rank_graph.deps])
-        ranks.append(np.full(len(rows), rank, dtype=np.int64))
+        waiting.append(entry_of[rows])
+        awaited.append(entry_of[rank_graph.deps])
+        waiting_ranks.append(np.full(len(rows), rank, dtype=np.int64))
         # Sorted by (delay first, position, rank): equal ranks advance in step, so that they end up with one program.
-        firsts.append(
-            np.stack(
-                [
-                    item_of,
-                    np.where(is_delay, 0, 1),
-                    np.arange(len(rank_graph)),
-                    np.full(len(rank_graph), rank),
-                ],
-                axis=1,
-            )
-        )
-    keys = np.concatenate([*firsts, np.zeros((0, 4), dtype=np.int64)])
-    keys = keys[np.lexsort((keys[:, 3], keys[:, 2], keys[:, 1]))]
-    items_with_key, first = np.unique(keys[:, 0], return_index=True)
-    key_index = np.full(items, len(keys), dtype=np.int64)
-    key_index[items_with_key] = first
-    priority = np.empty(items, dtype=np.int64)
-    priority[np.argsort(key_index, kind="stable")] = np.arange(items)
-    return JobGraph(priority, np.concatenate(waiting), np.concatenate(awaited), np.concatenate(ranks))
+        position, own = np.arange(len(rank_graph)), np.full(len(rank_graph), rank)
+        keys.append(np.stack([entry_of, np.where(is_delay, 0, 1), position, own], axis=1))
+    key_rows = np.concatenate([*keys, np.zeros((0, 4), dtype=np.int64)])
+    key_rows = key_rows[np.lexsort((key_rows[:, 3], key_rows[:, 2], key_rows[:, 1]))]
+    entries_with_key, first = np.unique(key_rows[:, 0], return_index=True)
+    key_index = np.full(entries, len(key_rows), dtype=np.int64)
+    key_index[entries_with_key] = first
+    priority = np.empty(entries, dtype=np.int64)
+    priority[np.argsort(key_index, kind="stable")] = np.arange(entries)
+    return JobGraph(
+        item,
+        priority,
+        np.concatenate(waiting),
+        np.concatenate(awaited),
+        np.concatenate(waiting_ranks),
+        sends,
+        recvs,
+        ops,
+    )
 
 
-def meeting_order(graph: JobGraph, matching: Matching) -> NDArray[np.int64]:
-    """Return items in an order in which sends and receives can meet, so that both ends of a pair of ranks agree on it.
+def _pairs(
+    item: NDArray[np.int64], matching: Matching, alike: AlikeRanks
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the entries of the send and of the receive of each pair whose receive is among the items."""
+    at = np.minimum(np.searchsorted(item, matching.recvs), max(len(item) - 1, 0))
+    among = item[at] == matching.recvs if len(item) else np.zeros(len(at), dtype=np.bool_)
+    sends = alike.canonical(matching, matching.sends[among])
+    return np.searchsorted(item, sends), at[among]
 
-    The result is int64 and has fewer than all items if there is no such order. The position of a receive in it is
+
+def meeting_order(graph: JobGraph) -> NDArray[np.int64]:
+    """Return entries in an order in which sends and receives can meet, so that both ends of a pair of ranks agree on it.
+
+    The result is int64 and has fewer than all entries if there is no such order. The position of a receive in it is
     arbitrary; use that of its send.
     """
-    item_of = np.arange(len(graph.priority), dtype=np.int64)
-    item_of[matching.recvs] = matching.sends
-    waiting, awaited = item_of[graph.waiting], item_of[graph.awaited]
-    apart = waiting != awaited
+    met = np.arange(len(graph.priority), dtype=np.int64)
+    met[graph.recvs] = graph.sends
+    waiting, awaited = met[graph.waiting], met[graph.awaited]
+    # A pair is one entry here and does not wait for itself. An edge on a rank is kept: a rank that sends to a rank of its
+    # own class only after it has received from one waits for itself.
+    apart = (waiting != awaited) | (graph.rank >= 0)
     return ready_order(graph.priority, waiting[apart], awaited[apart])
 
 
 def eager_order(graph: JobGraph) -> NDArray[np.int64]:
-    """Return items in an order in which sends finish before their receives begin; fewer than all if the job deadlocks."""
+    """Return entries in an order in which sends finish before their receives begin; fewer than all if the job deadlocks."""
     return ready_order(graph.priority, graph.waiting, graph.awaited)
 
 
@@ -126,10 +152,10 @@ class OpIndex:
 
 
 def report_deadlock(graph: JobGraph, order: NDArray[np.int64], index: OpIndex, log: FindingLog) -> None:
-    """Report one short cycle of waits as the operations in it, with their ranks."""
+    """Report one short cycle of waits as the operations in it, with their ranks. `graph` is that of all ranks."""
     stuck = np.ones(len(graph.priority), dtype=bool)
     stuck[order] = False
-    count = index.matching.item_count
+    count = len(graph.item)
     cycle = cycle_among(stuck, graph.waiting, graph.awaited)
     steps = []
     edges = list(zip(cycle, (*cycle[1:], cycle[0]), strict=True))
@@ -142,12 +168,16 @@ def report_deadlock(graph: JobGraph, order: NDArray[np.int64], index: OpIndex, l
         if awaited >= count:
             continue
         if rank >= 0:
-            steps.append(f"on rank {rank} {index.words(later, rank)} waits for {index.words(awaited, rank)}")
+            later_words, awaited_words = (
+                index.words(int(graph.item[entry]), rank) for entry in (later, awaited)
+            )
+            steps.append(f"on rank {rank} {later_words} waits for {awaited_words}")
         else:
-            receiver, sender = index.rank_of(later), index.rank_of(awaited)
+            received, sent = int(graph.item[later]), int(graph.item[awaited])
+            receiver, sender = index.rank_of(received), index.rank_of(sent)
             steps.append(
-                f"on rank {receiver} {index.words(later, receiver)} waits for "
-                f"rank {sender}'s {index.words(awaited, sender)}"
+                f"on rank {receiver} {index.words(received, receiver)} waits for "
+                f"rank {sender}'s {index.words(sent, sender)}"
             )
         later, rank = awaited, -1
     steps_text = "; ".join(steps[:8]) + (f"; and {len(steps) - 8} more steps" if len(steps) > 8 else "")

@@ -6,8 +6,8 @@ every other. If members disagree in count, type or size, the trace cannot be rep
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -16,6 +16,7 @@ from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.graph.network_ops import RankOps
 from etloop.workload.trace.findings import Check, FindingLog, node_example, node_words
 from etloop.workload.trace.program import Communicator, OpKind
+from etloop.workload.trace.shared_columns import offsets_of
 from etloop.workload.trace.trace import ABSENT, CollectiveKind, RankTrace, Trace
 from etloop.workload.trace.trace_names import shown
 
@@ -40,6 +41,10 @@ class Matching:
     receives."""
     collective_count: int
     """Items [0, collective_count) are collectives, ordered by communicator."""
+    first_collective: NDArray[np.int64]
+    """First item of each communicator."""
+    first_message: NDArray[np.int64]
+    """First item of the sends and receives of each rank, which follow each other in issue order."""
     sends: NDArray[np.int64]
     """Item of the SEND of each pair; `recvs` holds that of its RECV."""
     recvs: NDArray[np.int64]
@@ -86,7 +91,9 @@ def match(
     item_count = 0
     uses = [_uses(column) for column in communicator_of]
     no_positions = np.zeros(0, dtype=np.int64)
+    first_collective, first_message = [], []
     for communicator in communicators:
+        first_collective.append(item_count)
         sides = [
             _Side(trace.ranks[member], ops[member], uses[member].get(communicator.index, no_positions))
             for member in communicator.members
@@ -102,11 +109,21 @@ def match(
             _compare(communicator, sides[0], side, uneven, log)
     collective_count = item_count
     for rank_ops, column in zip(ops, item, strict=True):
+        first_message.append(item_count)
         p2p_positions = np.flatnonzero(rank_ops.kind != OpKind.COLLECTIVE)
         column[p2p_positions] = item_count + np.arange(len(p2p_positions))
         item_count += len(p2p_positions)
     sends, recvs = _pair(trace, ops, item, log)
-    return Matching(item, item_count, use, collective_count, sends, recvs)
+    return Matching(
+        item,
+        item_count,
+        use,
+        collective_count,
+        np.array(first_collective, dtype=np.int64),
+        np.array(first_message, dtype=np.int64),
+        sends,
+        recvs,
+    )
 
 
 def _uses(communicator_of: NDArray[np.int32]) -> dict[int, NDArray[np.int64]]:
@@ -186,11 +203,49 @@ def _report_count(communicator: Communicator, first: _Side, other: _Side, log: F
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """One end of a message, a send or a receive: its place and its item."""
+    """One end of a message, a send or a receive: its place."""
 
     rank: int
     position: int
-    item: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Ends:
+    """The sends and receives of all ranks without a mistake of their own, one column entry each."""
+
+    rank: NDArray[np.int64]
+    position: NDArray[np.int64]
+    item: NDArray[np.int64]
+    is_recv: NDArray[np.bool_]
+    src: NDArray[np.int64]
+    dst: NDArray[np.int64]
+    tag: NDArray[np.int64]
+    size_bytes: NDArray[np.int64]
+
+    def sort(self) -> _Ends:
+        """Return the ends by (src, dst, tag); of each, sends first, both in issue order."""
+        order = np.lexsort((self.is_recv, self.tag, self.dst, self.src))
+        return _Ends(*(getattr(self, entry.name)[order] for entry in fields(self)))
+
+    def place(self, at: int) -> _End:
+        return _End(int(self.rank[at]), int(self.position[at]))
+
+
+def _message_ends(ops: Sequence[RankOps], item: Sequence[NDArray[np.int64]]) -> _Ends:
+    columns: list[list[NDArray[np.int64]]] = [[np.zeros(0, np.int64)] for _ in fields(_Ends)]
+    for rank, (rank_ops, items) in enumerate(zip(ops, item, strict=True)):
+        position = np.flatnonzero((rank_ops.kind != OpKind.COLLECTIVE) & rank_ops.sound)
+        if not len(position):
+            continue
+        is_recv = rank_ops.kind[position] == OpKind.RECV
+        own, peer = np.full(len(position), rank), rank + rank_ops.peer_step[position]
+        src, dst = np.where(is_recv, peer, own), np.where(is_recv, own, peer)
+        tag, size_bytes = rank_ops.tag[position], rank_ops.size_bytes[position]
+        values = (own, position, items[position], is_recv, src, dst, tag, size_bytes)
+        for column, value in zip(columns, values, strict=True):
+            column.append(value)
+    ranks, positions, all_items, are_recv, *others = (np.concatenate(column) for column in columns)
+    return _Ends(ranks, positions, all_items, are_recv.astype(np.bool_), *others)
 
 
 def _pair(
@@ -198,49 +253,53 @@ def _pair(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Pair the k-th send of a (src, dst, tag) with its k-th receive. Returns the items of sends and receives, each
     int64 [pairs]."""
-    ends_by_key: dict[OpKind, defaultdict[tuple[int, int, int], list[_End]]] = {
-        OpKind.SEND: defaultdict(list),
-        OpKind.RECV: defaultdict(list),
-    }
-    for rank, rank_ops in enumerate(ops):
-        for position in np.flatnonzero((rank_ops.kind != OpKind.COLLECTIVE) & rank_ops.sound).tolist():
-            key = (int(rank_ops.src[position]), int(rank_ops.dst[position]), int(rank_ops.tag[position]))
-            kind = OpKind(int(rank_ops.kind[position]))
-            ends_by_key[kind][key].append(_End(rank, position, int(item[rank][position])))
-    sends, recvs = ends_by_key[OpKind.SEND], ends_by_key[OpKind.RECV]
-    pairs: list[tuple[int, int]] = []
+    ends = _message_ends(ops, item).sort()
+    if not len(ends.rank):
+        return ends.item, ends.item
+    begins = np.ones(len(ends.rank), dtype=np.bool_)
+    begins[1:] = (np.diff(ends.src) != 0) | (np.diff(ends.dst) != 0) | (ends.tag[1:] != ends.tag[:-1])
+    starts = np.flatnonzero(begins)
+    recv_counts = np.add.reduceat(ends.is_recv.astype(np.int64), starts)
+    send_counts = np.diff(np.append(starts, len(ends.rank))) - recv_counts
+    pair_counts = np.minimum(send_counts, recv_counts)
+    pair_offsets = offsets_of(pair_counts)
+    send_at = np.repeat(starts - pair_offsets[:-1], pair_counts) + np.arange(pair_offsets[-1])
+    recv_at = send_at + np.repeat(send_counts, pair_counts)
+    differs = np.flatnonzero(ends.size_bytes[send_at] != ends.size_bytes[recv_at])
+    key_of_differing = np.searchsorted(pair_offsets, differs, side="right") - 1
     # An end may lack its partner because the partner had a mistake of its own, which was reported already.
     ranks_with_mistakes = {
         rank
         for rank, rank_ops in enumerate(ops)
         if bool((~rank_ops.sound & (rank_ops.kind != OpKind.COLLECTIVE)).any())
     }
-    for key in sorted(sends.keys() | recvs.keys()):
-        key_sends, key_recvs = sends.get(key, []), recvs.get(key, [])
-        for send, recv in zip(key_sends, key_recvs, strict=False):
-            pairs.append((send.item, recv.item))
-            _compare_sizes(trace, ops, send, recv, log)
+    for key in np.union1d(key_of_differing, np.flatnonzero(send_counts != recv_counts)).tolist():
+        first_pair, next_pair = np.searchsorted(key_of_differing, [key, key + 1])
+        for pair in differs[first_pair:next_pair].tolist():
+            send, recv = ends.place(int(send_at[pair])), ends.place(int(recv_at[pair]))
+            _report_sizes(trace, ops, send, recv, log)
+        first, first_recv = int(starts[key]), int(starts[key] + send_counts[key])
+        src, dst = int(ends.src[first]), int(ends.dst[first])
+        paired, sends, recvs = int(pair_counts[key]), int(send_counts[key]), int(recv_counts[key])
         _report_unmatched(
             trace,
             ops,
-            key,
-            [] if key[1] in ranks_with_mistakes else key_sends[len(key_recvs) :],
-            [] if key[0] in ranks_with_mistakes else key_recvs[len(key_sends) :],
+            (src, dst, int(ends.tag[first])),
+            [ends.place(first + k) for k in range(paired, sends) if dst not in ranks_with_mistakes],
+            [ends.place(first_recv + k) for k in range(paired, recvs) if src not in ranks_with_mistakes],
             log,
         )
-    columns = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-    return columns[:, 0].copy(), columns[:, 1].copy()
+    return ends.item[send_at], ends.item[recv_at]
 
 
-def _compare_sizes(trace: Trace, ops: Sequence[RankOps], send: _End, recv: _End, log: FindingLog) -> None:
+def _report_sizes(trace: Trace, ops: Sequence[RankOps], send: _End, recv: _End, log: FindingLog) -> None:
     sent = int(ops[send.rank].size_bytes[send.position])
     received = int(ops[recv.rank].size_bytes[recv.position])
-    if sent != received:
-        rank, node = trace.ranks[recv.rank], int(ops[recv.rank].node[recv.position])
-        sender = node_words(trace.ranks[send.rank], int(ops[send.rank].node[send.position]))
-        expected = f"the {sent} bytes that rank {send.rank} {sender} sends"
-        remedy = "a receive must expect what is sent: correct comm_size or comm_tag"
-        log.add(Check.P2P_SIZE_DIFFERS, remedy, node_example(rank, node, expected, f"{received} bytes"))
+    rank, node = trace.ranks[recv.rank], int(ops[recv.rank].node[recv.position])
+    sender = node_words(trace.ranks[send.rank], int(ops[send.rank].node[send.position]))
+    expected = f"the {sent} bytes that rank {send.rank} {sender} sends"
+    remedy = "a receive must expect what is sent: correct comm_size or comm_tag"
+    log.add(Check.P2P_SIZE_DIFFERS, remedy, node_example(rank, node, expected, f"{received} bytes"))
 
 
 def _report_unmatched(

@@ -7,7 +7,8 @@ to splits.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -16,6 +17,7 @@ from etloop.contract.base.errors import Severity
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.trace.findings import EXAMPLES_KEPT, Check, FindingLog, RankFindings, node_example
 from etloop.workload.trace.program import OpKind
+from etloop.workload.trace.shared_columns import ColumnStore, columns_identity
 from etloop.workload.trace.trace import ABSENT, CollectiveKind, NodeKind, RankTrace, Rows
 
 if TYPE_CHECKING:
@@ -47,8 +49,9 @@ ROOTED: Final = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankOps:
-    """Columns over the m network operations of a rank, in issue order."""
+    """Columns over the m network operations of a rank, in issue order. Ranks whose columns are equal share all but `sound`."""
 
+    rank: int
     node: NDArray[np.int64]
     """Index of the node in its file."""
     kind: NDArray[np.uint8]
@@ -56,9 +59,8 @@ class RankOps:
     collective: NDArray[np.int8]
     """`CollectiveKind`, with REDUCE_SCATTER_BLOCK as REDUCE_SCATTER; -1 for send and receive."""
     size_bytes: NDArray[np.int64]
-    src: NDArray[np.int64]
-    """Sending rank of a SEND or RECV, and in `dst` the receiving rank; else -1."""
-    dst: NDArray[np.int64]
+    peer_step: NDArray[np.int64]
+    """Peer of a SEND or RECV minus `rank`; else 0."""
     tag: NDArray[np.int64]
     """`ABSENT` where the node has none."""
     sound: NDArray[np.bool_]
@@ -75,8 +77,72 @@ class RankOps:
         """Return `stated_root` of every operation, `ABSENT` where the trace gives none, int64 [m]."""
         return np.full(len(self.node), ABSENT, np.int64) if self.stated_root is None else self.stated_root
 
+    @property
+    def peer(self) -> NDArray[np.int64]:
+        """Return the other rank of each SEND or RECV, else -1, int64 [m]."""
+        return np.where(self.kind == OpKind.COLLECTIVE, -1, self.rank + self.peer_step)
+
+    @property
+    def src(self) -> NDArray[np.int64]:
+        """Return the sending rank of each SEND or RECV, else -1, int64 [m]."""
+        return np.where(self.kind == OpKind.SEND, self.rank, self.peer)
+
+    @property
+    def dst(self) -> NDArray[np.int64]:
+        """Return the receiving rank of each SEND or RECV, else -1, int64 [m]."""
+        return np.where(self.kind == OpKind.RECV, self.rank, self.peer)
+
+    def identity(self) -> tuple[int, ...]:
+        """Return the same numbers for ranks that share all columns but `sound`."""
+        columns = (self.node, self.kind, self.collective, self.size_bytes, self.peer_step, self.tag)
+        return columns_identity((columns, self.send_splits, self.recv_splits, self.stated_root))
+
     def __len__(self) -> int:
         return len(self.node)
+
+
+def job_ops(
+    ranks: Sequence[RankTrace], orders: Sequence[NDArray[np.int64]], unit_bytes: int, log: FindingLog
+) -> tuple[RankOps, ...]:
+    """Return the operations of each rank. `orders` has the issue order of each; ranks with equal columns share the result.
+
+    The columns of a rank without mistakes hold for every rank that has the same columns, and peers at the same distance
+    within the job.
+    """
+    store, known = ColumnStore(), dict[tuple[int, ...], RankOps]()
+    has_messages: dict[int, bool] = {}
+    result = []
+    for rank, order in zip(ranks, orders, strict=True):
+        if id(rank.kind) not in has_messages:
+            has_messages[id(rank.kind)] = bool(
+                np.isin(rank.kind, (NodeKind.COMM_SEND, NodeKind.COMM_RECV)).any()
+            )
+        distance = rank.comm.ends_from - rank.rank if has_messages[id(rank.kind)] else 0
+        columns = (
+            rank.kind,
+            rank.is_cpu_op,
+            replace(rank.comm, ends_from=0),
+            rank.send_splits,
+            rank.recv_splits,
+        )
+        key = (distance, id(order), *columns_identity(columns))
+        shared = known.get(key)
+        if shared is not None and _reaches(shared, rank.rank, len(ranks)):
+            result.append(replace(shared, rank=rank.rank, sound=shared.sound.copy()))
+            continue
+        mistakes = log.total()
+        rank_ops = network_ops(rank, order, unit_bytes, len(ranks), log)
+        rank_ops = replace(store.share(rank_ops), sound=rank_ops.sound)
+        if log.total() == mistakes:
+            known[key] = rank_ops
+        result.append(rank_ops)
+    return tuple(result)
+
+
+def _reaches(ops: RankOps, rank: int, rank_count: int) -> bool:
+    """Decide whether the peers of `ops` exist if `rank` runs them."""
+    first, last = (ops.peer_step.min(), ops.peer_step.max()) if len(ops) else (0, 0)
+    return bool(rank + first >= 0 and rank + last < rank_count)
 
 
 def network_ops(
@@ -99,14 +165,24 @@ def network_ops(
     _check_splits(mistakes, collective, send_splits, CollectiveKind.REDUCE_SCATTER)
     _check_splits(mistakes, collective, recv_splits, CollectiveKind.ALL_GATHER)
     size_bytes = _sizes(mistakes, collective, unit_bytes, send_splits)
-    src, dst = _ends(mistakes, rank_count)
+    peer_step = _peer_steps(mistakes, rank_count)
     op_kind = np.full(len(node), OpKind.COLLECTIVE, dtype=np.uint8)
     op_kind[kind == NodeKind.COMM_SEND] = OpKind.SEND
     op_kind[kind == NodeKind.COMM_RECV] = OpKind.RECV
     tag = rank.comm.tag[node]
     root = None if rank.comm.root is None else rank.comm.root[node]
     return RankOps(
-        node, op_kind, collective, size_bytes, src, dst, tag, sound, send_splits, recv_splits, root
+        rank.rank,
+        node,
+        op_kind,
+        collective,
+        size_bytes,
+        peer_step,
+        tag,
+        sound,
+        send_splits,
+        recv_splits,
+        root,
     )
 
 
@@ -263,8 +339,8 @@ def _check_splits(
     )
 
 
-def _ends(mistakes: _Mistakes, rank_count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return source and destination rank of sends and receives, each int64 [m]; -1 for collectives.
+def _peer_steps(mistakes: _Mistakes, rank_count: int) -> NDArray[np.int64]:
+    """Return the peer of each send and receive minus the rank, int64 [m]; 0 for collectives.
 
     The rank's own end may be absent; the peer must be given.
     """
@@ -292,9 +368,7 @@ def _ends(mistakes: _Mistakes, rank_count: int) -> tuple[NDArray[np.int64], NDAr
         (Check.PEER_SELF, to_itself, "another rank", lambda index: f"a message to itself ({route(index)})"),
     ):
         mistakes.note(check, wrong, expected, actual, remedy)
-    src[~is_p2p] = -1
-    dst[~is_p2p] = -1
-    return src, dst
+    return np.where(is_p2p, peer - rank.rank, 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

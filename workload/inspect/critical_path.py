@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from etloop.workload.graph.global_order import eager_order, job_graph
+from etloop.workload.graph.global_order import eager_order
 from etloop.workload.trace.findings import node_example
 from etloop.workload.trace.ideal_network import IdealNetwork, op_durations_ns
 from etloop.workload.trace.program import OpKind
@@ -55,7 +55,7 @@ class CriticalPath:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Items:
-    """Every item of the matching, followed by every delay: kind, place and duration."""
+    """Every entry of the job's graph: operations, then delays, with kind, place and duration."""
 
     duration_ns: NDArray[np.int64]
     collective: NDArray[np.int8]
@@ -94,8 +94,8 @@ def _busiest_bytes(entry_bytes: NDArray[np.int64]) -> int:
 
 def critical_path(analysis: Analysis, lowering: Lowering, network: IdealNetwork) -> CriticalPath:
     """Return the longest path of a job that can be replayed."""
-    graph = job_graph(lowering.ranks, analysis.matching)
-    items = _items(analysis, lowering, network, len(graph.priority))
+    graph = lowering.graph
+    items = _items(analysis, lowering, network)
     order: list[int] = eager_order(graph).tolist()
     by_waiting = np.argsort(graph.waiting, kind="stable")
     awaited: list[int] = graph.awaited[by_waiting].tolist()
@@ -120,25 +120,26 @@ def critical_path(analysis: Analysis, lowering: Lowering, network: IdealNetwork)
     return _critical_path(analysis, items, path, total_ns)
 
 
-def _items(analysis: Analysis, lowering: Lowering, network: IdealNetwork, count: int) -> Items:
+def _items(analysis: Analysis, lowering: Lowering, network: IdealNetwork) -> Items:
+    graph = lowering.graph
+    count = len(graph.priority)
     duration = np.zeros(count, dtype=np.int64)
     collective = np.full(count, -1, dtype=np.int8)
     ranks = np.zeros(count, dtype=np.int64)
     node = np.zeros(count, dtype=np.int64)
-    delays = analysis.matching.item_count
-    for rank, (ops, item_of, lowered) in enumerate(
-        zip(analysis.ops, analysis.matching.item, lowering.ranks, strict=True)
-    ):
-        duration[item_of] = rank_durations_ns(analysis, rank, network)
-        collective[item_of], ranks[item_of], node[item_of] = ops.collective, rank, ops.node
+    delays = len(graph.item)
+    for rank, entries in zip(lowering.alike.first_rank.tolist(), graph.ops, strict=True):
+        ops, lowered = analysis.ops[rank], lowering.ranks[rank]
+        duration[entries] = rank_durations_ns(analysis, rank, network)
+        collective[entries], ranks[entries], node[entries] = ops.collective, rank, ops.node
         is_delay = lowered.op < 0
-        delay_items = slice(delays, delays := delays + int(is_delay.sum()))
-        duration[delay_items], ranks[delay_items], node[delay_items] = (
+        delay_entries = slice(delays, delays := delays + int(is_delay.sum()))
+        duration[delay_entries], ranks[delay_entries], node[delay_entries] = (
             lowered.delay_ns[is_delay],
             rank,
             lowered.node[is_delay],
         )
-    return Items(duration, collective, ranks, node, analysis.matching.item_count)
+    return Items(duration, collective, ranks, node, len(graph.item))
 
 
 def _critical_path(analysis: Analysis, items: Items, path: list[int], total_ns: int) -> CriticalPath:

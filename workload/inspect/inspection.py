@@ -14,12 +14,12 @@ import numpy as np
 from etloop.workload.graph.analysis import Analysis, analyse
 from etloop.workload.graph.compute import delays_ns
 from etloop.workload.inspect.critical_path import CriticalPath, critical_path, rank_durations_ns
-from etloop.workload.inspect.parallelism import Role, Shape, guess_roles, guess_stages
+from etloop.workload.inspect.parallelism import Shape, guess_roles, guess_stages
 from etloop.workload.inspect.traffic import KindBytes, Traffic, traffic_of
 from etloop.workload.trace.ideal_network import IdealNetwork
 from etloop.workload.trace.settings import WorkloadSettings
-from etloop.workload.trace.shared_columns import columns_digest
-from etloop.workload.trace.trace import NodeKind, Trace
+from etloop.workload.trace.shared_columns import DigestCache
+from etloop.workload.trace.trace import NodeKind, Parallelism, Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class CommunicatorUse:
 
     name: str
     members: tuple[int, ...]
-    role: Role
+    role: Parallelism
     reason: str
     kinds: tuple[KindBytes, ...]
 
@@ -98,9 +98,7 @@ def inspect(trace: Trace, settings: WorkloadSettings, network: IdealNetwork) -> 
         kinds=_totals(traffic.by_communicator),
         traffic=traffic,
         compute=_spread(_compute_ns(trace, analysis, settings)),
-        communication=_spread(
-            int(rank_durations_ns(analysis, rank, network).sum()) for rank in range(len(trace.ranks))
-        ),
+        communication=_spread(_communication_ns(analysis, network)),
         network=network,
         path=path,
     )
@@ -116,8 +114,13 @@ def _node_counts(trace: Trace) -> dict[str, int]:
 
 
 def _communicator_uses(analysis: Analysis, traffic: Traffic) -> tuple[CommunicatorUse, ...]:
+    stated = analysis.trace.roles or {}
     shapes = [
-        Shape(communicator.members, {kind.kind: kind.operations for kind in kinds})
+        Shape(
+            communicator.members,
+            {kind.kind: kind.operations for kind in kinds},
+            stated.get(communicator.name),
+        )
         for communicator, kinds in zip(analysis.communicators, traffic.by_communicator, strict=True)
     ]
     guesses = guess_roles(len(analysis.trace.ranks), shapes)
@@ -145,6 +148,7 @@ def _totals(by_communicator: tuple[tuple[KindBytes, ...], ...]) -> tuple[KindByt
 def _compute_ns(trace: Trace, analysis: Analysis, settings: WorkloadSettings) -> Iterator[int]:
     """Yield the sum of each rank's delays in ns. Ranks with equal columns are summed once."""
     total_by_key: dict[bytes, int] = {}
+    digests = DigestCache()
     for rank in trace.ranks:
         work = (
             rank.kind,
@@ -154,11 +158,23 @@ def _compute_ns(trace: Trace, analysis: Analysis, settings: WorkloadSettings) ->
             rank.moved_bytes,
             rank.duration_ns,
         )
-        key = columns_digest(work)
+        key = digests.digest(*work)
         if key not in total_by_key:
             delays = delays_ns(rank, settings, analysis.unit_bytes)
             total_by_key[key] = sum(delays[delays > 0].tolist())
         yield total_by_key[key]
+
+
+def _communication_ns(analysis: Analysis, network: IdealNetwork) -> Iterator[int]:
+    """Yield the sum of each rank's ideal durations in ns. Alike ranks are summed once."""
+    ranks = range(len(analysis.ops))
+    lowering = analysis.lowering
+    first_rank_of = ranks if lowering is None else lowering.alike.first_rank[lowering.alike.of_rank].tolist()
+    total_of_rank: dict[int, int] = {}
+    for first_rank in first_rank_of:
+        if first_rank not in total_of_rank:
+            total_of_rank[first_rank] = int(rank_durations_ns(analysis, first_rank, network).sum())
+        yield total_of_rank[first_rank]
 
 
 def _spread(values: Iterator[int]) -> Spread:

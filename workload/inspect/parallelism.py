@@ -1,34 +1,24 @@
 """Guesses the role of a communicator from its shape: size, stride, kinds and number of its operations.
 
-A trace does not describe parallelism. This module decides the guess only, and gives a reason for each; no part of a
-replay depends on it. The evidence: experts are reached by all-to-all; tensor parallelism reduces activations several
-times per layer, so it issues more operations than gradients need; sharded parameters are gathered before the forward
-and again before the backward pass and reduced once; pipeline stages exchange messages in pairs at a fixed distance.
+Most traces do not describe parallelism; a role that a source states is used as it is. This module decides the guess
+only, and gives a reason for each; no part of a replay depends on it. The evidence: experts are reached by all-to-all;
+tensor parallelism reduces activations several times per layer, so it issues more operations than gradients need;
+sharded parameters are gathered before the forward and again before the backward pass and reduced once; pipeline
+stages exchange messages in pairs at a fixed distance.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
-from etloop.workload.trace.trace import CollectiveKind
+from etloop.workload.trace.trace import CollectiveKind, Parallelism
 
+STATED: Final = "stated by the source"
+"""Reason of a role that is not guessed."""
 _FEW: Final = 4
 """A communicator of all ranks with at most this many operations is assumed to carry statistics, not gradients."""
-
-
-class Role(StrEnum):
-    """Kind of parallelism that a group of ranks serves."""
-
-    TENSOR = "TP"
-    DATA = "DP"
-    SHARDED_DATA = "FSDP"
-    EXPERT = "EP"
-    PIPELINE = "PP"
-    EVERYONE = "all"
-    ALONE = "alone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +28,8 @@ class Shape:
     members: tuple[int, ...]
     operations: Mapping[CollectiveKind, int]
     """Number of operations of each kind."""
+    stated: Parallelism | None = None
+    """Parallelism that the source states, None if it states none."""
 
     @property
     def stride(self) -> int:
@@ -60,11 +52,11 @@ class Shape:
 class Guess:
     """A role and the reason for it."""
 
-    role: Role
+    role: Parallelism
     reason: str
 
 
-_Class = tuple[int, int, bool, bool]
+_Class = tuple[int, int, bool, bool, Parallelism | None]
 
 
 def guess_roles(world: int, shapes: Sequence[Shape]) -> tuple[Guess, ...]:
@@ -76,7 +68,7 @@ def guess_roles(world: int, shapes: Sequence[Shape]) -> tuple[Guess, ...]:
     mean_operations = {
         key: sum(shape.count for shape in members) / len(members) for key, members in classes.items()
     }
-    reducing = [key for key in classes if key[-1]]
+    reducing = [key for key in classes if key[3] and key[4] is None]
     busiest = max(reducing, key=lambda key: (mean_operations[key], -key[1]), default=None)
     guesses = {
         key: _guess(world, members, key == busiest and len(reducing) > 1) for key, members in classes.items()
@@ -85,7 +77,7 @@ def guess_roles(world: int, shapes: Sequence[Shape]) -> tuple[Guess, ...]:
 
 
 def _class_of(world: int, shape: Shape) -> _Class:
-    return len(shape.members), shape.stride, shape.exchanges, _reduces(world, shape)
+    return len(shape.members), shape.stride, shape.exchanges, _reduces(world, shape), shape.stated
 
 
 def _reduces(world: int, shape: Shape) -> bool:
@@ -99,18 +91,20 @@ def _guess(world: int, alike: Sequence[Shape], is_busiest: bool) -> Guess:
     gathers = sum(shape.operations.get(CollectiveKind.ALL_GATHER, 0) for shape in alike)
     scatters = sum(shape.operations.get(CollectiveKind.REDUCE_SCATTER, 0) for shape in alike)
     if size == 1:
-        return Guess(Role.ALONE, "one rank, moves no bytes")
+        return Guess(Parallelism.ALONE, "one rank, moves no bytes")
+    if (stated := alike[0].stated) is not None:
+        return Guess(stated, STATED)
     if alike[0].exchanges:
-        return Guess(Role.EXPERT, "uses all-to-all")
+        return Guess(Parallelism.EXPERT, "uses all-to-all")
     if not _reduces(world, alike[0]):
-        return Guess(Role.EVERYONE, "all ranks, a few operations")
+        return Guess(Parallelism.EVERYONE, "all ranks, a few operations")
     if is_busiest:
-        return Guess(Role.TENSOR, "most operations of all groups that reduce")
+        return Guess(Parallelism.TENSOR, "most operations of all groups that reduce")
     if scatters and gathers >= 2 * scatters:
-        return Guess(Role.SHARDED_DATA, "gathers twice for each reduce-scatter")
+        return Guess(Parallelism.SHARDED_DATA, "gathers twice for each reduce-scatter")
     if scatters and gathers:
-        return Guess(Role.DATA, "reduces and gathers, fewer operations than tensor parallelism")
-    return Guess(Role.DATA, "all-reduces, as gradients need")
+        return Guess(Parallelism.DATA, "reduces and gathers, fewer operations than tensor parallelism")
+    return Guess(Parallelism.DATA, "all-reduces, as gradients need")
 
 
 def guess_stages(world: int, distances: Mapping[int, int]) -> int:

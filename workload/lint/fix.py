@@ -233,7 +233,7 @@ def _with_ends(rank: RankTrace, log: _Log) -> RankTrace:
         return rank
     src, dst = rank.comm.src.copy(), rank.comm.dst.copy()
     src[no_src] = dst[no_dst] = rank.rank
-    return replace(rank, comm=replace(rank.comm, src=src, dst=dst))
+    return replace(rank, comm=replace(rank.comm, stated_src=src, stated_dst=dst, ends_from=0))
 
 
 def _with_groups(rank: RankTrace, keys: Keys, log: _Log) -> RankTrace:

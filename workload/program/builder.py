@@ -95,23 +95,27 @@ def sequences(analysis: Analysis, lowering: Lowering) -> NDArray[np.int32]:
     A receive has the number of its send. The numbers follow one order that every rank can follow, so executing the
     items of one communicator or one (src, dst) strictly by number never deadlocks.
     """
-    matching = analysis.matching
+    matching, graph, alike = analysis.matching, lowering.graph, lowering.alike
     place = np.empty(len(lowering.order), dtype=np.int64)
     place[lowering.order] = np.arange(len(lowering.order))
-    group = np.full(matching.item_count, -1, dtype=np.int64)
-    for rank, (ops, items) in enumerate(zip(analysis.ops, matching.item, strict=True)):
+    group = np.full(len(graph.item), -1, dtype=np.int64)
+    for rank, entries in zip(alike.first_rank.tolist(), graph.ops, strict=True):
+        ops = analysis.ops[rank]
         is_collective = ops.kind == OpKind.COLLECTIVE
-        group[items[is_collective]] = analysis.communicator_of[rank][is_collective]
+        communicator = alike.first_communicator[analysis.communicator_of[rank][is_collective]]
+        group[entries[is_collective]] = communicator
         is_send = ops.kind == OpKind.SEND
         pair = ops.src[is_send] * len(analysis.ops) + ops.dst[is_send]
-        group[items[is_send]] = len(analysis.communicators) + pair
-    sequence = np.full(matching.item_count, -1, dtype=np.int32)
-    ordered_items = np.flatnonzero(group >= 0)
-    ordered_items = ordered_items[np.lexsort((place[ordered_items], group[ordered_items]))]
-    _, starts, counts = np.unique(group[ordered_items], return_index=True, return_counts=True)
-    sequence[ordered_items] = np.arange(len(ordered_items)) - np.repeat(starts, counts)
-    sequence[matching.recvs] = sequence[matching.sends]
-    return sequence
+        group[entries[is_send]] = len(analysis.communicators) + pair
+    sequence = np.full(len(graph.item), -1, dtype=np.int32)
+    entries = np.flatnonzero(group >= 0)
+    entries = entries[np.lexsort((place[entries], group[entries]))]
+    _, starts, counts = np.unique(group[entries], return_index=True, return_counts=True)
+    sequence[entries] = np.arange(len(entries)) - np.repeat(starts, counts)
+    items = np.arange(matching.item_count)
+    of_item = sequence[np.searchsorted(graph.item, alike.canonical(matching, items))]
+    of_item[matching.recvs] = of_item[matching.sends]
+    return of_item
 
 
 def _rank_program(
@@ -123,7 +127,7 @@ def _rank_program(
     communicator = analysis.communicator_of[rank][op]
     op_kind = ops.kind[op]
     is_collective = op_kind == OpKind.COLLECTIVE
-    peer = np.where(is_collective, -1, np.where(op_kind == OpKind.SEND, ops.dst[op], ops.src[op]))
+    peer = ops.peer[op]
     size_bytes = ops.size_bytes[op]
     members = np.array([len(group.members) for group in analysis.communicators] + [0], dtype=np.int64)[
         communicator

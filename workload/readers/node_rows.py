@@ -81,8 +81,8 @@ def rank_trace(
         comm=CommColumns(
             type=_column([row.comm_type for row in rows]),
             size=_column([row.comm_size for row in rows]),
-            src=_column([row.comm_src for row in rows]),
-            dst=_column([row.comm_dst for row in rows]),
+            stated_src=_column([row.comm_src for row in rows]),
+            stated_dst=_column([row.comm_dst for row in rows]),
             tag=_column([row.comm_tag for row in rows]),
             dims=_unless_absent(_column([row.involved_dims for row in rows])),
             root=_unless_absent(_column([row.root for row in rows])),

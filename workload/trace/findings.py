@@ -167,6 +167,10 @@ class FindingLog:
         stored = self._examples.setdefault(key, [])
         stored.extend(examples[: EXAMPLES_KEPT - len(stored)])
 
+    def total(self) -> int:
+        """Return the number of occurrences so far."""
+        return sum(self._counts.values())
+
     def has_errors(self) -> bool:
         """Return whether a finding of severity error was recorded."""
         return any(severity is Severity.ERROR for _, severity, _ in self._counts)

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 
-from etloop.workload.trace.trace import RankTrace
-
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -33,6 +31,41 @@ def columns_digest(columns: Iterable[NDArray[np.generic] | None]) -> bytes:
     return digest.digest()
 
 
+def columns_identity(value: object) -> tuple[int, ...]:
+    """Return the identities of all columns in a value, in tuples and dataclasses too, and its whole numbers; 0 for None.
+
+    Two values with one identity have equal columns, as long as both are alive.
+    """
+    if isinstance(value, int):
+        return (value,)
+    if value is None:
+        return (0,)
+    entries = (
+        value
+        if isinstance(value, tuple)
+        else [getattr(value, name) for name in _field_names(cast("Hashable", type(value)))]
+    )
+    if not entries:
+        return (id(value),)
+    return tuple(number for entry in entries for number in columns_identity(entry))
+
+
+class DigestCache:
+    """Hashes of columns, computed once for the same arrays. The arrays must live as long as the cache."""
+
+    __slots__ = ("_digests",)
+
+    def __init__(self) -> None:
+        self._digests: dict[tuple[int, ...], bytes] = {}
+
+    def digest(self, *columns: NDArray[np.generic] | None) -> bytes:
+        """Return `columns_digest` of the columns."""
+        identity = columns_identity(columns)
+        if identity not in self._digests:
+            self._digests[identity] = columns_digest(columns)
+        return self._digests[identity]
+
+
 class ColumnStore:
     """Distinct columns so far. Pass it each rank of a job as soon as it is read."""
 
@@ -46,18 +79,15 @@ class ColumnStore:
         """Return the number of distinct columns."""
         return len(self._arrays) + len(self._texts)
 
-    def share(self, rank: RankTrace) -> RankTrace:
-        """Return an equal rank that reuses the columns of earlier ranks where they are equal."""
-        return self._share(rank)
-
-    def _share(self, value: T) -> T:
+    def share(self, value: T) -> T:
+        """Return an equal dataclass, such as a rank, that reuses the columns of earlier ones where they are equal."""
         if isinstance(value, np.ndarray):
             return cast("T", self._array(value))
         if isinstance(value, bytes):
             return cast("T", self._texts.setdefault(value, value))
         kind = type(value)
         if names := _field_names(cast("Hashable", kind)):
-            return kind(**{name: self._share(getattr(value, name)) for name in names})
+            return kind(**{name: self.share(getattr(value, name)) for name in names})
         return value
 
     def _array(self, column: NDArray[_Scalar]) -> NDArray[np.generic]:

@@ -6,7 +6,7 @@ schema ALL_REDUCE is 0, so a missing comm_type must not be read as one (facts: p
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from etloop.contract.base.errors import Problem
@@ -55,6 +55,22 @@ class CollectiveKind(IntEnum):
     BARRIER = 9
 
 
+class Parallelism(StrEnum):
+    """Kind of parallelism that a group of ranks serves."""
+
+    TENSOR = "TP"
+    DATA = "DP"
+    SHARDED_DATA = "FSDP"
+    EXPERT = "EP"
+    EXPERT_DATA = "EDP"
+    """Ranks that hold the same experts."""
+    TENSOR_EXPERT = "TPxEP"
+    """All tensor-parallel ranks of an expert group."""
+    PIPELINE = "PP"
+    EVERYONE = "all"
+    ALONE = "alone"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows(Generic[Scalar]):
     """Values of each node in compressed sparse rows."""
@@ -75,8 +91,8 @@ class CommColumns:
     type: NDArray[np.int64]
     size: NDArray[np.int64]
     """Unscaled as in the file: bytes or elements, see `WorkloadSettings.size_unit`."""
-    src: NDArray[np.int64]
-    dst: NDArray[np.int64]
+    stated_src: NDArray[np.int64]
+    stated_dst: NDArray[np.int64]
     tag: NDArray[np.int64]
     dims: NDArray[np.int64] | None = None
     """Dimensions of a logical topology that take part (`involved_dim`): flags from bit 0, and from bit
@@ -84,6 +100,25 @@ class CommColumns:
     root: NDArray[np.int64] | None = None
     """Position of the root in the group of a broadcast, reduce, gather or scatter, `ABSENT` if not stated; None if no
     node has one."""
+    ends_from: int = 0
+    """Rank from which `stated_src` and `stated_dst` count, so that ranks with peers at the same distance share them; 0: they
+    are ranks."""
+
+    @property
+    def src(self) -> NDArray[np.int64]:
+        """Return the sending rank of each send and receive, `ABSENT` if not stated, int64 [n]."""
+        return self._ranks(self.stated_src)
+
+    @property
+    def dst(self) -> NDArray[np.int64]:
+        """Return the receiving rank of each send and receive, `ABSENT` if not stated, int64 [n]."""
+        return self._ranks(self.stated_dst)
+
+    def _ranks(self, stated: NDArray[np.int64]) -> NDArray[np.int64]:
+        if not self.ends_from:
+            return stated
+        ranks: NDArray[np.int64] = stated + (stated != ABSENT) * self.ends_from
+        return ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +195,8 @@ class Trace:
     remarks: tuple[Problem, ...] = ()
     """Content that the source lacks, or assumptions of its reader; not mistakes, but worth knowing."""
     left_out: tuple[LeftOut, ...] = ()
+    roles: dict[str, Parallelism] | None = None
+    """Communicator key -> kind of parallelism, for a source that states it."""
 
     def __repr__(self) -> str:
         """Return the source and the number of ranks."""

@@ -108,8 +108,8 @@ def _rank(number: int, nodes: list[HandNode], schema: str) -> RankTrace:
         comm=CommColumns(
             type=attribute("comm_type"),
             size=attribute("comm_size"),
-            src=attribute("comm_src"),
-            dst=attribute("comm_dst"),
+            stated_src=attribute("comm_src"),
+            stated_dst=attribute("comm_dst"),
             tag=attribute("comm_tag"),
             dims=_optional([node.attributes.get("involved_dims") for node in nodes]),
             root=_optional([node.attributes.get("root") for node in nodes]),

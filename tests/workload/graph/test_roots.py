@@ -100,3 +100,13 @@ def test_the_call_that_launched_a_kernel_knows_its_root() -> None:
     root = rank_of((document,), "w", 0, 2, False)[0].comm.root
     assert root is not None
     assert root.tolist() == [1]
+
+
+def test_an_operation_with_a_root_moves_its_bytes_beside_a_group_of_one() -> None:
+    # Turned members make "pair" a new communicator, so that "alone" takes its index.
+    nodes = [collective(1, CollectiveKind.BROADCAST, 64, "pair", root=1), all_reduce(2, 64, "alone")]
+    groups = {"pair": (0, 1), "alone": (0,)}
+    job = build_job(trace_of(nodes, nodes[:1], groups=groups), SETTINGS)
+    for rank in job.ranks:
+        kinds = job.programs[rank.program].kind.tolist()
+        assert kinds.count(OpKind.COLLECTIVE) == 1, f"rank {rank.rank} takes part in the broadcast"

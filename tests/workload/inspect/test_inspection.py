@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from etloop.workload.inspect.inspection import Inspection, inspect
-from etloop.workload.inspect.parallelism import Role, Shape, guess_roles, guess_stages
+from etloop.workload.inspect.parallelism import Shape, guess_roles, guess_stages
 from etloop.workload.trace.ideal_network import IdealNetwork, op_durations_ns
 from etloop.workload.trace.settings import WorkloadSettings
-from etloop.workload.trace.trace import CollectiveKind, Trace
+from etloop.workload.trace.trace import CollectiveKind, Parallelism, Trace
 from tests.support.traces.shared_traces import known_set
 from tests.support.traces.traces_by_hand import (
     HandNode,
@@ -94,15 +94,15 @@ def test_totals_are_whole_whatever_the_size(kind: CollectiveKind, size: int, ran
 
 
 ROLES = [
-    ("gpt_8", {Role.TENSOR: 4, Role.DATA: 4}, 2),
-    ("llama_small_8", {Role.TENSOR: 4, Role.DATA: 4}, 2),
-    ("llama_fsdp_8", {Role.SHARDED_DATA: 1}, 1),
-    ("moe_small_8", {Role.EXPERT: 1}, 1),
+    ("gpt_8", {Parallelism.TENSOR: 4, Parallelism.DATA: 4}, 2),
+    ("llama_small_8", {Parallelism.TENSOR: 4, Parallelism.DATA: 4}, 2),
+    ("llama_fsdp_8", {Parallelism.SHARDED_DATA: 1}, 1),
+    ("moe_small_8", {Parallelism.EXPERT: 1}, 1),
 ]
 
 
 @pytest.mark.parametrize(("name", "roles", "stages"), ROLES, ids=[row[0] for row in ROLES])
-def test_known_jobs_are_recognised(name: str, roles: dict[Role, int], stages: int) -> None:
+def test_known_jobs_are_recognised(name: str, roles: dict[Parallelism, int], stages: int) -> None:
     known = known_set(name)
     reported = inspect(known.read(), WorkloadSettings(element_bytes=2), IdealNetwork())
     found = [one.role for one in reported.communicators]
@@ -119,27 +119,31 @@ def shape(members: range, **operations: int) -> Shape:
 
 
 SHAPES = [
-    ("one group of all, reducing often, is data", [shape(range(8), ALL_REDUCE=30)], [Role.DATA]),
-    ("a few operations of all are statistics", [shape(range(8), ALL_REDUCE=1, BARRIER=1)], [Role.EVERYONE]),
-    ("a group of one is nobody's", [shape(range(1), ALL_REDUCE=9)], [Role.ALONE]),
+    ("one group of all, reducing often, is data", [shape(range(8), ALL_REDUCE=30)], [Parallelism.DATA]),
+    (
+        "a few operations of all are statistics",
+        [shape(range(8), ALL_REDUCE=1, BARRIER=1)],
+        [Parallelism.EVERYONE],
+    ),
+    ("a group of one is nobody's", [shape(range(1), ALL_REDUCE=9)], [Parallelism.ALONE]),
     (
         "sharded optimizer states beside tensor groups",
         [
             *(shape(range(at, at + 2), ALL_REDUCE=40) for at in (0, 2)),
             *(shape(range(at, 4, 2), REDUCE_SCATTER=8, ALL_GATHER=8) for at in (0, 1)),
         ],
-        [Role.TENSOR, Role.TENSOR, Role.DATA, Role.DATA],
+        [Parallelism.TENSOR, Parallelism.TENSOR, Parallelism.DATA, Parallelism.DATA],
     ),
     (
         "experts beside gradients over the same ranks",
         [shape(range(4), ALL_TO_ALL=64), shape(range(4), ALL_REDUCE=12)],
-        [Role.EXPERT, Role.DATA],
+        [Parallelism.EXPERT, Parallelism.DATA],
     ),
 ]
 
 
 @pytest.mark.parametrize(("shapes", "roles"), [row[1:] for row in SHAPES], ids=[row[0] for row in SHAPES])
-def test_roles_by_shape(shapes: list[Shape], roles: list[Role]) -> None:
+def test_roles_by_shape(shapes: list[Shape], roles: list[Parallelism]) -> None:
     assert [guess.role for guess in guess_roles(8, shapes)] == roles
 
 

@@ -12,7 +12,6 @@ from etloop.cli.main import main
 from etloop.contract.base.errors import ConfigError
 from etloop.workload.chakra.nodes import SPLIT_ATTRIBUTE
 from etloop.workload.inspect.inspection import inspect
-from etloop.workload.inspect.parallelism import Role
 from etloop.workload.lint.report import LintReport, lint
 from etloop.workload.readers.et_writer import write_trace
 from etloop.workload.readers.files import read_trace
@@ -22,7 +21,7 @@ from etloop.workload.synthetic.training_step import SyntheticJob, synthesize
 from etloop.workload.trace.findings import Check
 from etloop.workload.trace.ideal_network import IdealNetwork
 from etloop.workload.trace.settings import WorkloadSettings
-from etloop.workload.trace.trace import CollectiveKind, Trace
+from etloop.workload.trace.trace import CollectiveKind, Parallelism, Trace
 from tests.workload.lint.test_fix import official_messages
 
 SMALL = SyntheticSpec(
@@ -110,7 +109,7 @@ def test_sharded_parameters_are_gathered_for_every_pass(tmp_path: Path) -> None:
     assert kinds.count(CollectiveKind.REDUCE_SCATTER) == spec.layers_per_stage
     checked(tmp_path, job)
     reported = inspect(read_trace(tmp_path), WorkloadSettings(), IdealNetwork())
-    assert {one.role for one in reported.communicators} == {Role.SHARDED_DATA, Role.EVERYONE}
+    assert {one.role for one in reported.communicators} == {Parallelism.SHARDED_DATA, Parallelism.EVERYONE}
 
 
 def test_a_skew_without_experts_is_refused() -> None:

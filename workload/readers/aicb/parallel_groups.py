@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import StrEnum
+from typing import Final
 
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.trace.settings import MAX_REPLICAS
+from etloop.workload.trace.trace import Parallelism
 
 
 class GroupRole(StrEnum):
@@ -24,6 +26,17 @@ class GroupRole(StrEnum):
     TENSOR_EXPERT = "tp_ep"
     """All tensor-parallel ranks of an expert group."""
     PIPELINE = "pp"
+
+
+PARALLELISM: Final = {
+    GroupRole.TENSOR.value: Parallelism.TENSOR,
+    GroupRole.DATA.value: Parallelism.DATA,
+    GroupRole.EXPERT.value: Parallelism.EXPERT,
+    GroupRole.DATA_EXPERT.value: Parallelism.EXPERT_DATA,
+    GroupRole.TENSOR_EXPERT.value: Parallelism.TENSOR_EXPERT,
+    GroupRole.PIPELINE.value: Parallelism.PIPELINE,
+}
+"""Communicator's name -> kind of parallelism that the workload states for it."""
 
 
 @dataclass(frozen=True, slots=True)

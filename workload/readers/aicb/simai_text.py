@@ -35,8 +35,6 @@ MICRO: Final = "MICRO"
 _KEY: Final = re.compile(r"([A-Za-z_]{1,40})(?::\s*|\s+)([0-9.]{1,24})")
 _FIELDS: Final = 12
 _FIRST_LAYER: Final = "embedding_layer"
-MOST_PEER_CELLS: Final = 1 << 24
-"""Limit of ranks times nodes with transfers between stages, whose peers differ from rank to rank (256 MiB)."""
 _KINDS: Final = {
     "ALLREDUCE": CollectiveKind.ALL_REDUCE,
     "ALLGATHER": CollectiveKind.ALL_GATHER,
@@ -159,12 +157,8 @@ def _chunk_count(head: dict[str, str], layers: Sequence[_Layer]) -> int:
 
 
 def _passes_stages(degrees: Degrees, head: dict[str, str], layers: Sequence[_Layer]) -> bool:
-    """Decide whether transfers between stages are replayed: the ranks then no longer share their columns."""
-    batches = _batch_count(head)
-    if degrees.pipeline == 1 or not _pipeline_bytes(head) or batches > len(layers):
-        return False
-    nodes = 4 * len(layers) + 4 * batches * _chunk_count(head, layers)
-    return degrees.world_size * nodes <= MOST_PEER_CELLS
+    """Decide whether there are transfers between stages that can be replayed."""
+    return degrees.pipeline > 1 and bool(_pipeline_bytes(head)) and _batch_count(head) <= len(layers)
 
 
 def _batches(layers: Sequence[_Layer], head: dict[str, str]) -> list[tuple[int, int]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
-from itertools import product
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +18,7 @@ import numpy as np
 
 from etloop.contract.base.errors import Problem, TraceError
 from etloop.workload.readers.aicb.csv_log import header_index, read_aicb_csv
-from etloop.workload.readers.aicb.parallel_groups import Degrees
+from etloop.workload.readers.aicb.parallel_groups import PARALLELISM, Degrees
 from etloop.workload.readers.aicb.simai_text import MICRO, TRANSFORMERS, read_simai_text
 from etloop.workload.readers.aicb.workload_rows import Note, Toward, Workload, WorkloadFault
 from etloop.workload.readers.decompression import CompressionFault, decompressed
@@ -66,7 +66,7 @@ def read_workload_file(source: Path, groups: Path | None = None) -> Trace:
         LeftOut(_problem(where, note), note.left_out) for note in workload.notes if note.left_out
     )
     remarks = tuple(_problem(where, note) for note in workload.notes if not note.left_out)
-    return Trace(str(source), ranks_of(workload, where), None, remarks, left_out)
+    return Trace(str(source), ranks_of(workload, where), None, remarks, left_out, dict(PARALLELISM))
 
 
 def read_workload(content: bytes) -> Workload:
@@ -99,29 +99,34 @@ def ranks_of(workload: Workload, where: str) -> tuple[RankTrace, ...]:
 
 def _stages(template: RankTrace, degrees: Degrees) -> Callable[[int], RankTrace]:
     """Return a function that gives a rank the peers of its transfers between stages. Transfers beyond the
-    first or last stage, except in the ring, become nodes without effect."""
+    first or last stage, except in the ring, become nodes without effect.
+
+    Peers are at the same distance for all ranks of the first stage, of the last and of those between, which share columns.
+    """
     is_send, is_recv = template.kind == NodeKind.COMM_SEND, template.kind == NodeKind.COMM_RECV
     if not (is_send | is_recv).any():
         return lambda rank: template
     stage_ranks = degrees.tensor * degrees.data
     toward = np.where(is_send, template.comm.dst, np.where(is_recv, template.comm.src, 0))
-    kinds = {}
-    for is_first, is_last in product((False, True), repeat=2):
+
+    @cache
+    def of_place(is_first: bool, is_last: bool) -> RankTrace:
         drops = ((toward == Toward.PREVIOUS) & is_first) | ((toward == Toward.NEXT) & is_last)
-        kinds[is_first, is_last] = np.where(drops, NodeKind.METADATA, template.kind).astype(np.uint8)
+        stage = np.sign(toward)
+        stage[(stage < 0) & is_first] += degrees.pipeline
+        stage[(stage > 0) & is_last] -= degrees.pipeline
+        distance = stage * stage_ranks
+        kind = np.where(drops, NodeKind.METADATA, template.kind).astype(np.uint8)
+        src = np.where(is_recv, distance, np.where(is_send, 0, template.comm.src))
+        dst = np.where(is_send, distance, np.where(is_recv, 0, template.comm.dst))
+        for column in (kind, src, dst):
+            column.flags.writeable = False
+        return replace(template, kind=kind, comm=replace(template.comm, stated_src=src, stated_dst=dst))
 
     def of_rank(rank: int) -> RankTrace:
-        stage, position = divmod(rank, stage_ranks)
-        kind = kinds[stage == 0, stage == degrees.pipeline - 1]
-        peer = (stage + np.sign(toward)) % degrees.pipeline * stage_ranks + position
-        comm = replace(
-            template.comm,
-            src=np.where(is_recv, peer, np.where(is_send, rank, template.comm.src)),
-            dst=np.where(is_send, peer, np.where(is_recv, rank, template.comm.dst)),
-        )
-        for column in (kind, comm.src, comm.dst):
-            column.flags.writeable = False
-        return replace(template, kind=kind, comm=comm)
+        stage = rank // stage_ranks
+        placed = of_place(stage == 0, stage == degrees.pipeline - 1)
+        return replace(placed, comm=replace(placed.comm, ends_from=rank))
 
     return of_rank
 

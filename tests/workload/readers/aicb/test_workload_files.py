@@ -11,15 +11,18 @@ import pytest
 
 from etloop.contract.base.errors import TraceError
 from etloop.workload.graph.analysis import analyse
+from etloop.workload.inspect.inspection import inspect
+from etloop.workload.inspect.parallelism import STATED
 from etloop.workload.job import build_job
 from etloop.workload.readers.aicb.parallel_groups import Degrees, GroupRole
 from etloop.workload.readers.aicb.text_job import is_workload_file, ranks_of, read_workload
 from etloop.workload.readers.aicb.workload_rows import Workload, WorkloadFault
 from etloop.workload.readers.files import files_of_trace, read_trace
 from etloop.workload.trace.findings import Check
+from etloop.workload.trace.ideal_network import IdealNetwork
 from etloop.workload.trace.program import OpKind
 from etloop.workload.trace.settings import WorkloadSettings
-from etloop.workload.trace.trace import CollectiveKind, NodeKind
+from etloop.workload.trace.trace import CollectiveKind, NodeKind, Parallelism
 
 HEAD = "HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 ep: 2 pp: 1 vpp: 1 ga: 1 all_gpus: 8 checkpoints: 0"
 LAYERS = (
@@ -175,6 +178,28 @@ def test_model_chunks_pass_through_all_stages_in_a_ring(tmp_path: Path) -> None:
     assert pairs == {(0, 1): 6, (1, 2): 6, (2, 0): 3, (1, 0): 6, (2, 1): 6, (0, 2): 3}
     path.write_bytes(text(*batch * 3, head=head.replace("vpp: 2", "vpp: 5")))
     assert "each passes once, as it has fewer lines than vpp: 5" in read_trace(path).remarks[0].what
+
+
+def test_ranks_of_a_stage_share_the_peers_of_their_transfers(tmp_path: Path) -> None:
+    """Without this, a job of 9,216 ranks with 24 micro-batches in 8 chunks does not fit into memory."""
+    head = HEAD.replace(" pp: 1 ", " pp: 4 ").replace("all_gpus: 8", "all_gpus: 64") + " pp_comm: 1000"
+    path = tmp_path / "w.txt"
+    path.write_bytes(text(*LAYERS, head=head))
+    trace = read_trace(path)
+    columns = Counter(id(rank.comm.stated_dst) for rank in trace.ranks)
+    assert sorted(columns.values()) == [16, 16, 32], (
+        "those of the first stage, of the last, and of all between"
+    )
+    sends = [rank.comm.dst[rank.kind == NodeKind.COMM_SEND].tolist() for rank in trace.ranks]
+    assert (sends[3], sends[19], sends[60]) == ([19], [35, 3], [44])
+    found = inspect(trace, WorkloadSettings(), IdealNetwork())
+    assert {(one.role, one.reason) for one in found.communicators if len(one.members) > 1} == {
+        (Parallelism.TENSOR, STATED),
+        (Parallelism.DATA, STATED),
+        (Parallelism.EXPERT, STATED),
+        (Parallelism.EXPERT_DATA, STATED),
+    }
+    assert (found.pipeline_stages, found.traffic.sends) == (4, 2 * 48)
 
 
 def test_a_micro_workload_is_one_rank_to_replicate(tmp_path: Path) -> None:
