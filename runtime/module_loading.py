@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Final
 
 _THREADS: Final = "OPENBLAS_NUM_THREADS"
@@ -28,12 +29,18 @@ def quick_loading() -> Iterator[None]:
     try:
         yield
     finally:
-        if not gc.get_freeze_count():
-            gc.freeze()
+        _freeze_once()
         if gc_was_enabled:
             gc.enable()
         if sets_threads:
             del os.environ[_THREADS]
+
+
+@cache
+def _freeze_once() -> None:
+    """Exclude all present objects from later collections, at the first call only: asking how many are excluded takes
+    milliseconds."""
+    gc.freeze()
 
 
 class _NoPandas:

@@ -143,14 +143,19 @@ def device_counts(summary: Summary, frames: Mapping[str, Frame]) -> Mapping[str,
     if counters is None:
         return None
     columns = counters.columns
-    is_known = ~np.isnan(columns["increase"].astype(np.float64))
-    totals: dict[tuple[str, str], int] = {}
-    keys = zip(columns["kind"][is_known].tolist(), columns["counter"][is_known].tolist(), strict=True)
-    for key, increase in zip(keys, columns["increase"][is_known].tolist(), strict=True):
-        totals[key] = totals.get(key, 0) + int(increase)
+    increase = columns["increase"].astype(np.float64)
+    number: dict[tuple[str, str], int] = {}
+    keys = zip(columns["kind"].tolist(), columns["counter"].tolist(), strict=True)
+    rows = np.array([number.setdefault(key, len(number)) for key in keys], np.int64)
+    is_known = ~np.isnan(increase)
+    rows, whole = rows[is_known], increase[is_known].astype(np.int64)
+    totals = np.zeros(len(number), np.int64)
+    np.add.at(totals, rows, whole)
+    is_counted = np.bincount(rows, minlength=len(number)) > 0
     counts: dict[str, int] = {}
-    for (kind, name), total in totals.items():
-        counts[f"{kind}_{name}"] = counts.get(f"{kind}_{name}", 0) + total
+    for (kind, name), total, counted in zip(number, totals.tolist(), is_counted.tolist(), strict=True):
+        if counted:
+            counts[f"{kind}_{name}"] = counts.get(f"{kind}_{name}", 0) + total
     return counts
 
 

@@ -83,49 +83,51 @@ def number_names(names: Sequence[Name]) -> tuple[NDArray[np.int64], tuple[Name, 
 def connection_frame(inputs: KpiInput) -> Frame:
     """Return one row for every direction of a connection that both ends have counted: packets sent and packets received."""
     flows = inputs.frames["flows"].columns
-    port = inputs.plan.port_names
     sends = np.array(flows["role"] == "sender", bool)
-    senders, receivers = _totals(flows, sends), _totals(flows, ~sends)
-    rows: list[Mapping[str, object]] = []
-    for connection in sorted(senders.keys() & receivers.keys()):
-        sender, receiver = senders[connection], receivers[connection]
-        if sender["ends"] != receiver["ends"]:
-            continue
-        ranks = int(sender["src_rank"]), int(sender["dst_rank"])
-        for near_end, far_end, (source, target) in (
-            (sender, receiver, ranks),
-            (receiver, sender, ranks[::-1]),
-        ):
-            rows.append(
-                {"connection": connection, "src_rank": source, "dst_rank": target}
-                | {"src_port": port[source], "dst_port": port[target]}
-                | {"missing_packets": near_end["tx_packets"] - far_end["rx_packets"]}
-                | {name: near_end[name] for name in _OF_SENDER}
-                | {name: far_end[name] for name in _OF_RECEIVER}
-            )
+    sending, receiving = _totals(flows, sends), _totals(flows, ~sends)
+    connection, first, second = np.intersect1d(
+        sending["connection"], receiving["connection"], assume_unique=True, return_indices=True
+    )
+    complete = sending["ends"][first] == receiving["ends"][second]
+    sender = {name: column[first[complete]] for name, column in sending.items()}
+    receiver = {name: column[second[complete]] for name, column in receiving.items()}
+    # A row of packets that the sender sent, then one of those that the receiver sent, such as ACKs.
+    near = {name: _alternate(sender[name], receiver[name]) for name in _OF_SENDER}
+    far = {name: _alternate(receiver[name], sender[name]) for name in _OF_RECEIVER}
+    source = _alternate(sender["src_rank"], sender["dst_rank"])
+    target = _alternate(sender["dst_rank"], sender["src_rank"])
+    port = np.array([*inputs.plan.port_names], object)
     columns: dict[str, NDArray[np.generic]] = {
-        name: np.array([row[name] for row in rows], object if unit == "name" else np.float64)
-        for name, unit in CONNECTION_UNITS.items()
+        "connection": np.repeat(connection[complete], 2),
+        "src_rank": source,
+        "dst_rank": target,
+        "src_port": port[source.astype(np.int64)],
+        "dst_port": port[target.astype(np.int64)],
+        "missing_packets": near["tx_packets"] - far["rx_packets"],
+        **near,
+        **far,
     }
-    return frame_by_hand("connections", columns, CONNECTION_UNITS)
+    return frame_by_hand("connections", {name: columns[name] for name in CONNECTION_UNITS}, CONNECTION_UNITS)
+
+
+def _alternate(first: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the entries of both columns in turn, beginning with the first."""
+    return np.stack([first, second], axis=1).reshape(-1)
 
 
 def _totals(
     flows: Mapping[str, NDArray[np.generic]], chosen: NDArray[np.bool_]
-) -> dict[int, dict[str, float]]:
-    """Return the counters of one role, summed by connection."""
-    connection = flows["connection"][chosen].astype(np.int64)
+) -> dict[str, NDArray[np.float64]]:
+    """Return the counters of one role, summed by connection; `connection` is in ascending order."""
+    connection = flows["connection"][chosen].astype(np.float64)
     unique, first, member = np.unique(connection, return_index=True, return_inverse=True)
     sums = {
         name: np.bincount(member, flows[name][chosen].astype(np.float64), len(unique))
         for name in _OF_SENDER + _OF_RECEIVER
     }
+    sums["connection"] = unique
     sums["ends"] = np.bincount(member, minlength=len(unique)).astype(np.float64)
-    sums |= {name: flows[name][chosen][first].astype(np.float64) for name in ("src_rank", "dst_rank")}
-    return {
-        connection: {name: float(values[index]) for name, values in sums.items()}
-        for index, connection in enumerate(unique.tolist())
-    }
+    return sums | {name: flows[name][chosen][first].astype(np.float64) for name in ("src_rank", "dst_rank")}
 
 
 def least_network_ns(

@@ -56,6 +56,9 @@ class LazyColumns(Mapping[str, "NDArray[np.generic]"]):
             column = self._made[name] = self._make(name)
         return column
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._made  # without making the column, as Mapping would
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._made)
 
@@ -112,4 +115,4 @@ def _column(array: Any) -> NDArray[np.generic]:
         return np.array(array.to_pylist(), object)
     if pa.types.is_boolean(kind):
         return np.asarray(array.cast(pa.int8()).fill_null(-1).to_numpy(zero_copy_only=False))
-    return np.asarray(array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
+    return np.asarray(array.to_numpy(zero_copy_only=False), np.float64)
