@@ -121,8 +121,8 @@ def _totals(
     """Return the counters of one role, summed by connection; `connection` is in ascending order."""
     connection = flows["connection"][chosen].astype(np.float64)
     unique, first, member = np.unique(connection, return_index=True, return_inverse=True)
-    sums = {
-        name: np.bincount(member, flows[name][chosen].astype(np.float64), len(unique))
+    sums: dict[str, NDArray[np.float64]] = {
+        name: np.bincount(member, flows[name][chosen].astype(np.float64), len(unique)).astype(np.float64)
         for name in _OF_SENDER + _OF_RECEIVER
     }
     sums["connection"] = unique

@@ -5,16 +5,25 @@ This module decides how ports of switches are numbered and named.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
 from etloop.contract.base.yaml_reader import Section
 from etloop.contract.model.topology import Attachment, SwitchEnd, SwitchLink, SwitchPort
 from etloop.traffic.topology.switch_keys import SwitchKeys
 
+_NUMBER_AT_END: Final = re.compile(r"(.*?)([0-9]{1,9})")
+
 
 @dataclass(slots=True)
 class Draft:
     """A topology under construction: a switch is decided once all its ports are known."""
+
+    planes: int = 1
+    plane: int = 0
+    """Plane that is added to; see `in_planes`."""
 
     names: list[str] = field(default_factory=list)
     keys: list[SwitchKeys] = field(default_factory=list)
@@ -28,7 +37,7 @@ class Draft:
 
     def add_switch(self, name: str, keys: SwitchKeys, place: Section) -> int:
         """Add a switch without ports; return its number."""
-        self.names.append(name)
+        self.names.append(f"plane{self.plane}.{name}" if self.planes > 1 else name)
         self.keys.append(keys)
         self.places.append(place)
         self.ports.append([])
@@ -50,7 +59,28 @@ class Draft:
     def attach(
         self, switch: int, rig_port: str, rate_bps: int, delay_ns: int, rail: int | None = None
     ) -> None:
-        """Attach a port of the rig to a new port of a switch."""
+        """Attach a port of the rig to a new port of a switch. A plane is a rail of its own."""
+        if self.planes > 1:
+            rail = (rail or 0) * self.planes + self.plane
         end = self.add_port(switch, "", rate_bps, delay_ns)
-        self.known_as[switch].setdefault(rig_port, end.port)
-        self.attachments.append(Attachment(rig_port, end, rail=rail))
+        own_port = port_of_plane(rig_port, self.plane)
+        self.known_as[switch].setdefault(own_port, end.port)
+        self.attachments.append(Attachment(own_port, end, rail=rail))
+
+    def in_planes(self, planes: int) -> Iterator[None]:
+        """Yield once for each plane, with the draft adding to it: switches are named plane0.leaf0 and so on."""
+        for plane in range(planes):
+            self.planes, self.plane = planes, plane
+            yield
+        self.planes, self.plane = 1, 0
+
+
+def port_of_plane(rig_port: str, plane: int) -> str:
+    """Return the port of a plane for a port of plane 0: its number is higher by `plane`. Unchanged if it has no number."""
+    match = _NUMBER_AT_END.fullmatch(rig_port)
+    return rig_port if match is None else f"{match[1]}{int(match[2]) + plane}"
+
+
+def has_number(rig_port: str) -> bool:
+    """Return whether the name of a port ends in a number."""
+    return _NUMBER_AT_END.fullmatch(rig_port) is not None

@@ -23,7 +23,7 @@ from etloop.contract.base.units import (
 from etloop.contract.base.value_parsers import bounded, integer
 from etloop.contract.base.yaml_reader import Section
 from etloop.contract.model.topology import MOST_RAILS, MOST_SWITCH_PORTS, MOST_SWITCHES
-from etloop.traffic.topology.draft import Draft
+from etloop.traffic.topology.draft import Draft, has_number
 from etloop.traffic.topology.switch_keys import SwitchKeys
 
 DEFAULT_DELAY_NS: Final = 100
@@ -52,7 +52,42 @@ class PortKeys:
 
 
 @dataclass(frozen=True, slots=True)
-class SingleKeys(LinkKeys):
+class PlaneKeys(LinkKeys):
+    """Networks that may have copies, one for each port of a card."""
+
+    planes: int = setting("planes", integer(1, MOST_RAILS), 1)
+    """Number of copies of this network, one for each port of a card (docs/mrc.md); the listed ports are those of plane 0,
+    and plane 1 has the ports whose number is one higher: a0/p1 for a0/p0. Switches are named plane0.leaf0 and so on."""
+
+    @property
+    def own_ports(self) -> tuple[str, ...]:
+        """Return the rig's ports on plane 0."""
+        raise NotImplementedError
+
+    @property
+    def own_switches(self) -> int:
+        """Return the number of switches of a plane."""
+        raise NotImplementedError
+
+    @property
+    def built_planes(self) -> int:
+        """Return `planes`, or 1 if they cannot be built."""
+        fits = self.planes * self.own_switches <= MOST_SWITCHES
+        return self.planes if fits and all(map(has_number, self.own_ports)) else 1
+
+    def broken_rules(self, _: Collection[str]) -> Iterator[Problem]:
+        """Yield ports that have no counterpart on another plane, and more switches than there may be."""
+        unnumbered = [port for port in self.own_ports if not has_number(port)]
+        if self.planes > 1 and unnumbered:
+            problem = f"port {unnumbered[0]} has no number at its end, so that plane 1 has no port for it"
+            yield Problem("planes", problem, "name the ports by number, such as a0/p0")
+        if self.planes > 1 and self.planes * self.own_switches > MOST_SWITCHES:
+            problem = f"{self.planes} planes of {self.own_switches} switches"
+            yield Problem("planes", problem, f"keep them within {MOST_SWITCHES} switches")
+
+
+@dataclass(frozen=True, slots=True)
+class SingleKeys(PlaneKeys):
     """One switch with the rig's ports on it."""
 
     ports: tuple[str, ...] = list_setting(
@@ -68,9 +103,19 @@ class SingleKeys(LinkKeys):
         for port in self.ports:
             draft.attach(switch, port, self.rate_bps, self.delay_ns)
 
+    @property
+    def own_ports(self) -> tuple[str, ...]:
+        """Return the ports on the switch."""
+        return self.ports
+
+    @property
+    def own_switches(self) -> int:
+        """Return 1."""
+        return 1
+
 
 @dataclass(frozen=True, slots=True)
-class TierKeys(LinkKeys):
+class TierKeys(PlaneKeys):
     """Switches with the rig's ports on them, and spines that connect them all."""
 
     TIER: ClassVar[str]
@@ -89,8 +134,11 @@ class TierKeys(LinkKeys):
 
     def broken_rules(self, keys: Collection[str]) -> Iterator[Problem]:
         """Yield more switches or links than there may be."""
-        if self.TIER == "rails" and len(self.tier) > MOST_RAILS:
-            yield Problem("rails", f"{len(self.tier)} rails", f"write at most {MOST_RAILS}")
+        if self.TIER == "rails" and len(self.tier) * self.planes > MOST_RAILS:
+            in_planes = f" in {self.planes} planes" if self.planes > 1 else ""
+            yield Problem(
+                "rails", f"{len(self.tier)} rails{in_planes}", f"write at most {MOST_RAILS // self.planes}"
+            )
         if self.has_too_many_spines:
             problem = f"{self.spines} spines with {self.uplinks} links to each"
             remedy = f"keep their product within the {MOST_SWITCH_PORTS} ports of a switch"
@@ -98,8 +146,19 @@ class TierKeys(LinkKeys):
         if self.has_too_many_switches:
             problem = f"a spine would have {len(self.tier) * self.uplinks} ports"
             yield Problem(self.TIER, problem, f"keep them within {MOST_SWITCH_PORTS}")
+        yield from PlaneKeys.broken_rules(self, keys)
         if self.spines == 0 and "spine" in keys:
             yield Problem("spine", "there are no spines", "write spines: 1 or more, or remove the key")
+
+    @property
+    def own_ports(self) -> tuple[str, ...]:
+        """Return the ports of all switches of the tier."""
+        return tuple(port for entry in self.tier for port in entry.ports)
+
+    @property
+    def own_switches(self) -> int:
+        """Return the switches of the tier and the spines."""
+        return len(self.tier) + self.spines
 
     @property
     def has_too_many_spines(self) -> bool:
@@ -144,7 +203,7 @@ class LeafSpineKeys(TierKeys):
 
 
 @dataclass(frozen=True, slots=True)
-class FatTreeKeys(LinkKeys):
+class FatTreeKeys(PlaneKeys):
     """Three tiers: pods of leaves and spines, and cores, each of which has a link to one spine of every pod."""
 
     uplink_rate_bps: int = setting_like("uplink_rate", _rate, "rate_bps")
@@ -172,26 +231,33 @@ class FatTreeKeys(LinkKeys):
     core: SwitchKeys = group(SwitchKeys, "core")
     """Settings of every core."""
 
-    def broken_rules(self, _: Collection[str]) -> Iterator[Problem]:
+    def broken_rules(self, keys: Collection[str]) -> Iterator[Problem]:
         """Yield pods of different sizes, and more switches or links than there may be."""
+        yield from PlaneKeys.broken_rules(self, keys)
         if len(self.leaves) % self.pods:
             yield Problem(
                 "pods", f"{len(self.leaves)} leaves in {self.pods} pods", "give all pods as many leaves"
             )
         if self.is_too_large:
-            problem = f"{self._switches} switches, and {len(self.leaves) // self.pods + self.cores} links of a spine"
+            problem = f"{self.own_switches} switches, and {len(self.leaves) // self.pods + self.cores} links of a spine"
             remedy = f"keep them within {MOST_SWITCHES} switches of {MOST_SWITCH_PORTS} ports"
             yield Problem("spines", problem, remedy)
 
     @property
-    def _switches(self) -> int:
+    def own_ports(self) -> tuple[str, ...]:
+        """Return the ports of all leaves."""
+        return tuple(port for leaf in self.leaves for port in leaf.ports)
+
+    @property
+    def own_switches(self) -> int:
+        """Return the leaves, spines and cores."""
         return len(self.leaves) + self.spines * (self.pods + self.cores)
 
     @property
     def is_too_large(self) -> bool:
         """Return whether there are too many switches, or too many ports of a spine."""
         links = len(self.leaves) // self.pods + self.cores
-        return self._switches > MOST_SWITCHES or links > MOST_SWITCH_PORTS
+        return self.own_switches > MOST_SWITCHES or links > MOST_SWITCH_PORTS
 
     def build(self, draft: Draft, place: Section) -> None:
         """Add the switches to the draft."""

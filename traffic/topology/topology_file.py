@@ -55,6 +55,7 @@ from etloop.traffic.topology.short_form_file import (
     LeafSpineKeys,
     LinkKeys,
     ParkingLotKeys,
+    PlaneKeys,
     RailKeys,
     SingleKeys,
 )
@@ -264,7 +265,9 @@ def parse_topology(
         file.mistake(None, "", problem, f"write exactly one of {', '.join(_KINDS)}")
     draft = Draft()
     for form in (keys.single, keys.leaf_spine, keys.fat_tree, keys.rail, keys.dumbbell, keys.parking_lot):
-        if form is not None:
+        if form is None:
+            continue
+        for _ in draft.in_planes(form.built_planes if isinstance(form, PlaneKeys) else 1):
             form.build(draft, top.section(_FORMS[type(form)]))
     _add_switches(keys, top, draft)
     devices = Devices(find_device)

@@ -118,6 +118,47 @@ def test_rails_without_spines_are_networks_of_their_own() -> None:
     assert routes(topology)[0] == ((0,), (1,), (), ())
 
 
+PLANES = [
+    ("single: {planes: 2, rate: 1Gbps, ports: [a/p0, b/p0]}", ["switch"]),
+    (
+        "leaf_spine: {planes: 2, rate: 1Gbps, leaves: [{ports: [a/p0]}, {ports: [b/p0]}]}",
+        ["leaf0", "leaf1", "spine0"],
+    ),
+    (
+        "fat_tree: {planes: 2, rate: 1Gbps, leaves: [{ports: [a/p0]}, {ports: [b/p0]}]}",
+        ["leaf0", "leaf1", "spine0.0", "spine1.0", "core0"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "names"), PLANES, ids=[text.partition(":")[0] for text, _ in PLANES])
+def test_planes_are_copies_of_a_network_with_the_next_port_of_each_card(text: str, names: list[str]) -> None:
+    topology = parsed(text)
+    own = [f"plane{plane}.{name}" for plane in range(2) for name in names]
+    assert [switch.name for switch in topology.switches] == own
+    assert [(a.rig_port, a.rail) for a in topology.attachments] == [
+        ("a/p0", 0),
+        ("b/p0", 0),
+        ("a/p1", 1),
+        ("b/p1", 1),
+    ]
+    plane_of = [topology.switches[a.end.switch].name.partition(".")[0] for a in topology.attachments]
+    assert plane_of == ["plane0", "plane0", "plane1", "plane1"]
+    assert routes(topology)[0][2:] == ((), ()), "no way leads to another plane"
+
+
+def test_rails_in_planes_number_each_network_of_a_host() -> None:
+    topology = parsed("""
+        rail:
+          planes: 2
+          spines: 1
+          rate: 100Gbps
+          rails: [{ports: [a/p0, b/p0]}, {ports: [a/p2, b/p2]}]
+    """)
+    rails = {a.rig_port: a.rail for a in topology.attachments if a.rig_port.startswith("a/")}
+    assert rails == {"a/p0": 0, "a/p1": 1, "a/p2": 2, "a/p3": 3}
+
+
 @pytest.mark.parametrize("links", ["", "links: []"])
 def test_single_switch_needs_no_links(links: str) -> None:
     topology = parsed(f"""
@@ -244,6 +285,26 @@ def test_without_a_word_ways_are_alike_and_the_hash_is_that_of_the_five_tuple() 
 
 
 MISTAKES = (
+    (
+        "planes without ports for them",
+        "single: {planes: 2, rate: 1Gbps, ports: [a/x, b/x]}",
+        ["single.planes: port a/x has no number at its end"],
+    ),
+    (
+        "a port that two planes have",
+        "single: {planes: 2, rate: 1Gbps, ports: [a/p0, a/p1]}",
+        ["a/p1 is attached twice"],
+    ),
+    (
+        "too many planes",
+        "leaf_spine: {planes: 64, spines: 100, rate: 1Gbps, leaves: [{ports: [a/p0, b/p0]}]}",
+        ["leaf_spine.planes: 64 planes of 101 switches"],
+    ),
+    (
+        "too many rails in planes",
+        "rail: {planes: 64, rate: 1Gbps, rails: [{ports: [a/p0, b/p0]}, {ports: [a/p100, b/p100]}]}",
+        ["rail.rails: 2 rails in 64 planes; write at most 1"],
+    ),
     (
         "ways that cannot be chosen so",
         SINGLE
