@@ -78,14 +78,24 @@ def check_topology(topology: Topology, source: str, job: JobDemands | None) -> P
     `source` names the topology in messages. A job that expects no loss is compared only with topologies that have lossless
     groups: one without any is lossy by intention.
     """
-    if job is not None and not any(group.lossless for switch in topology.switches for group in switch.groups):
+    all_rules = (rules for switch in topology.switches for rules in switch.all_rules)
+    if job is not None and not any(group.lossless for rules in all_rules for group in rules.groups):
         job = replace(job, lossless=False)
     names_by_settings: dict[SwitchSettings, list[str]] = {}
     for switch in topology.switches:
         if len(switch.ports) < 2:
             continue
         alike = replace(switch, name="", seed=0, faults=(), usids=None)
-        names_by_settings.setdefault(alike, []).append(switch.name)
+        for number, rules in enumerate(switch.all_rules):
+            ports = tuple(replace(port, rules=0) for port in switch.ports if port.rules == number)
+            if not ports:
+                continue
+            of_ports = replace(
+                alike, ports=ports, groups=rules.groups, queues=rules.queues, pfc=rules.pfc, port_rules=()
+            )
+            port_names = ", ".join(port.name for port in ports)
+            name = f"{switch.name} (ports {port_names})" if switch.port_rules else switch.name
+            names_by_settings.setdefault(of_ports, []).append(name)
     switches_of: dict[Finding, list[str]] = {}
     for settings, names in names_by_settings.items():
         for finding in _findings_of_switch(settings, job):

@@ -5,7 +5,7 @@ Decides the files that an import gives, and when a switch of the topology is its
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import date
 from functools import partial
 from typing import Final
@@ -13,9 +13,11 @@ from typing import Final
 from etloop.contract.base.errors import ConfigError, Mistakes, Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.printable import printable
+from etloop.contract.model.topology import SwitchPort
 from etloop.contract.protocol.serialization import json_bytes
 from etloop.dut_profiles.model.profile import DutProfile
 from etloop.dut_profiles.reading.profile_file import parse_profile
+from etloop.dut_profiles.sonic.buffer_tables import Fragment
 from etloop.dut_profiles.sonic.config_db import ConfigDb, Remark, TableAccount, parse_config_db
 from etloop.dut_profiles.sonic.lldp import parse_lldp
 from etloop.dut_profiles.sonic.minigraph import ORIGIN as MINIGRAPH
@@ -26,6 +28,7 @@ from etloop.dut_profiles.sonic.neighbours import (
     by_local_port,
     configured_neighbours,
 )
+from etloop.dut_profiles.sonic.port_rules import rules_fragment
 from etloop.dut_profiles.sonic.port_tables import Port
 from etloop.dut_profiles.sonic.profile import document_text, draft_profile, read_ports
 from etloop.dut_profiles.sonic.switch_tables import switch_name
@@ -154,10 +157,7 @@ class _Reading:
         profile = parse_profile(draft.text, f"{self.name}.yaml")
         self.port_groups = len(profile.ports)
         self.modelled = self._model(profile)
-        headrooms = {} if self.modelled is None else _larger_headrooms(profile)
-        if headrooms:
-            text = f"groups are alike on all ports: {_numbers(headrooms)} have the headroom of the port that needs most"
-            self.db.remark(TOPOLOGY_FILE, text)
+        port_settings = () if self.modelled is None else self._port_settings(profile, self.modelled)
         return ImportedSwitch(
             self.name,
             self.hostname,
@@ -165,7 +165,7 @@ class _Reading:
             self.db,
             self.ports,
             draft.untrimmed_queues,
-            headrooms,
+            port_settings,
             neighbours,
         )
 
@@ -182,16 +182,46 @@ class _Reading:
                 TOPOLOGY_FILE, f"{self.name} has preset lossless, not its profile: {reasons}{more}"
             )
             return None
-        for ports in profile.ports:
-            if ports.overrides:
-                text = (
-                    f"ports {ports.name} have the settings of most ports; their own are in the profile only"
-                )
-                self.db.remark(TOPOLOGY_FILE, text)
         for text in model.origin.left_out:
             if not text.startswith("ports["):
                 self.db.remark(TOPOLOGY_FILE, printable(f"the model leaves out {text}"))
         return model
+
+    def _port_settings(
+        self, profile: DutProfile, model: ModelledSwitch
+    ) -> tuple[tuple[tuple[str, ...], Fragment], ...]:
+        """Return the ports whose groups, queues or pauses differ in the model, with the keys of what differs.
+
+        Remark maps and watchdogs of single ports, which the model does not have, and ports that it cannot have.
+        """
+        plain = (SwitchPort("", 1, 0),)
+        usual = model.settings("", plain)
+        found = []
+        for ports in profile.ports:
+            if not ports.overrides:
+                continue
+            try:
+                own = modelled_switch(profile.of_ports(ports)).settings("", plain)
+            except ConfigError as error:
+                reasons = ", ".join(problem.what for problem in error.problems[:4])
+                text = f"ports {ports.name} have the settings of most ports: {reasons}"
+                self.db.remark(TOPOLOGY_FILE, printable(text))
+                continue
+            names = tuple(ports.interfaces.value or ())
+            if (fragment := rules_fragment(own.all_rules[0], usual.all_rules[0])) and names:
+                found.append((names, fragment))
+            with_usual_rules = replace(
+                own,
+                groups=usual.groups,
+                queues=usual.queues,
+                pfc=usual.pfc,
+                buffer_bytes=usual.buffer_bytes,
+                origin=usual.origin,
+            )
+            if with_usual_rules != usual:
+                text = f"ports {ports.name} have the maps and the watchdog of most ports; their own are in the profile only"
+                self.db.remark(TOPOLOGY_FILE, text)
+        return tuple(found)
 
     def result(self) -> SwitchImport:
         """Return the account of this switch."""
@@ -205,27 +235,6 @@ class _Reading:
             self.db.account(),
             self.db.remarks,
         )
-
-
-def _larger_headrooms(profile: DutProfile) -> dict[int, int]:
-    """Return the largest headroom of each group, where it is more than the device's and ports share a pool of headroom."""
-    if profile.buffer.headroom_bytes.value is None:
-        return {}
-    largest = {
-        group.group: max(
-            profile.of_ports(ports).group(group.group).headroom_bytes.value or 0 for ports in profile.ports
-        )
-        for group in profile.lossless_groups
-    }
-    return {
-        number: size
-        for number, size in largest.items()
-        if size > (profile.group(number).headroom_bytes.value or 0)
-    }
-
-
-def _numbers(groups: dict[int, int]) -> str:
-    return ", ".join(map(str, groups))
 
 
 def _refuse_equal_names(read: list[_Reading]) -> None:

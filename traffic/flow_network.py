@@ -38,9 +38,10 @@ _ROWS_AT_ONCE: Final = 1 << 20
 def left_out(topology: Topology) -> tuple[str, ...]:
     """Return the properties of the topology that the flow level ignores, a phrase each."""
     omitted = []
-    if any(queue.marking for switch in topology.switches for queue in switch.queues):
+    rules = [rules for switch in topology.switches for rules in switch.all_rules]
+    if any(queue.marking for of_ports in rules for queue in of_ports.queues):
         omitted.append("ECN marks")
-    if any(switch.pfc for switch in topology.switches):
+    if any(of_ports.pfc for of_ports in rules):
         omitted.append("pauses")
     omitted.append("queues and drops")
     if any(switch.trimming for switch in topology.switches):

@@ -7,6 +7,7 @@ Decides the types that the twin, the soft switch and the file format share, but 
 
 from __future__ import annotations
 
+from collections import Counter
 from enum import IntEnum, StrEnum
 from typing import Final
 
@@ -101,11 +102,13 @@ class SwitchPort:
     """Share of traffic that has several equal-cost paths."""
     honours_pause: bool = True
     """False: a fault; the port goes on sending while its neighbour pauses it."""
+    rules: int = 0
+    """0: the groups, queues and pauses of the switch; i: those of `SwitchSettings.port_rules[i - 1]`."""
 
 
 @dataclass(frozen=True, slots=True)
 class PriorityGroup:
-    """Accounting of arriving packets of one priority group, equal on every port."""
+    """Accounting of packets of one priority group that arrive at a port."""
 
     lossless: bool = False
     reserved_bytes: int = 0
@@ -131,7 +134,7 @@ class Marking:
 
 @dataclass(frozen=True, slots=True)
 class SwitchQueue:
-    """One egress queue, alike on every port."""
+    """One egress queue of a port."""
 
     strict: bool = False
     """Served before all queues that are not strict, the highest number first."""
@@ -143,6 +146,15 @@ class SwitchQueue:
     marking: Marking | None = None
     trims: bool = True
     """True if packets that it refuses may be trimmed, where the switch trims."""
+
+
+@dataclass(frozen=True, slots=True)
+class PortRules:
+    """Groups, queues and pauses of ports that differ from the other ports of their switch."""
+
+    groups: tuple[PriorityGroup, ...]
+    queues: tuple[SwitchQueue, ...]
+    pfc: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +306,23 @@ class SwitchSettings:
     usids: Usids | None = None
     """None: it knows no segments, and drops packets routed by them."""
     seeds: SwitchSeeds = NO_SEEDS
+    port_rules: tuple[PortRules, ...] = ()
+    """Rules that some ports have instead of `groups`, `queues` and `pfc`; see `SwitchPort.rules`."""
+
+    def rules_at(self, port: int) -> PortRules:
+        """Return the groups, queues and pauses of a port."""
+        number = self.ports[port].rules
+        return self.port_rules[number - 1] if number else PortRules(self.groups, self.queues, self.pfc)
+
+    def rules_of(self, port_name: str) -> PortRules:
+        """Return the groups, queues and pauses of a port by its name; those of the switch if it has no such port."""
+        number = next((number for number, port in enumerate(self.ports) if port.name == port_name), None)
+        return self.all_rules[0] if number is None else self.rules_at(number)
+
+    @property
+    def all_rules(self) -> tuple[PortRules, ...]:
+        """Return the rules of the switch, then those of ports that differ."""
+        return PortRules(self.groups, self.queues, self.pfc), *self.port_rules
 
     @property
     def hash_seed(self) -> int:
@@ -318,10 +347,24 @@ class SwitchSettings:
     @property
     def set_aside_bytes(self) -> int:
         """Return the part of the buffer that is not shared: reserves and headroom of all ports."""
-        reserved_per_port = sum(group.reserved_bytes for group in self.groups)
-        headroom = sum(group.headroom_bytes for group in self.groups if group.lossless)
-        pool = self.headroom_pool_bytes
-        return len(self.ports) * reserved_per_port + (len(self.ports) * headroom if pool is None else pool)
+        ports = Counter(port.rules for port in self.ports)
+        counts = [ports[number] for number in range(len(self.all_rules))]
+        reserved, headroom = (
+            sum(
+                count * sum(map(size, rules.groups))
+                for count, rules in zip(counts, self.all_rules, strict=True)
+            )
+            for size in (_reserved_bytes, _headroom_bytes)
+        )
+        return reserved + (headroom if self.headroom_pool_bytes is None else self.headroom_pool_bytes)
+
+
+def _reserved_bytes(group: PriorityGroup) -> int:
+    return group.reserved_bytes
+
+
+def _headroom_bytes(group: PriorityGroup) -> int:
+    return group.headroom_bytes if group.lossless else 0
 
 
 @dataclass(frozen=True, slots=True)

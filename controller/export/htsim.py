@@ -140,6 +140,11 @@ def _alike(topology: Topology, transport: TransportSettings) -> SwitchSettings:
         Problem("topology", f"{feature}, which htsim does not have here", f"leave out {key}")
         for key, feature, is_there in (
             ("outages", "links go down", bool(topology.outages)),
+            (
+                "port_settings",
+                "ports of a switch differ",
+                any(switch.port_rules for switch in topology.switches),
+            ),
             ("faults", "switches lose packets", any(switch.faults for switch in topology.switches)),
             ("srv6", "switches forward by segments", topology.segments is not None),
         )

@@ -78,7 +78,8 @@ def _round_trip_ns(queued_bytes: int, slowest_bps: int) -> int:
 
 
 def _has_pfc(topology: Topology) -> bool:
-    return any(switch.pfc and any(group.lossless for group in switch.groups) for switch in topology.switches)
+    rules = (rules for switch in topology.switches for rules in switch.all_rules)
+    return any(of_ports.pfc and any(group.lossless for group in of_ports.groups) for of_ports in rules)
 
 
 def _most_queued_bytes(topology: Topology | None) -> int:

@@ -6,13 +6,13 @@ the neighbour. Delay is the cable's: 5 ns per metre.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import format_duration, format_rate
 from etloop.dut_profiles.rules.buffers import CABLE_NS_PER_METRE
-from etloop.dut_profiles.sonic.buffer_tables import Fragment, size_text
+from etloop.dut_profiles.sonic.buffer_tables import Fragment
 from etloop.dut_profiles.sonic.config_db import ConfigDb
 from etloop.dut_profiles.sonic.neighbours import Neighbour, NeighbourKind
 from etloop.dut_profiles.sonic.port_tables import Port
@@ -32,8 +32,8 @@ class ImportedSwitch:
     db: ConfigDb
     ports: tuple[Port, ...]
     untrimmed_queues: tuple[int, ...]
-    headrooms: Mapping[int, int]
-    """Bytes of headroom by group, where some ports have more than the profile's device."""
+    port_settings: tuple[tuple[tuple[str, ...], Fragment], ...]
+    """Ports that differ from the profile's device, with their keys of `port_settings`."""
     neighbours: Mapping[str, Neighbour]
     """By name of the port."""
 
@@ -75,7 +75,10 @@ class _Draft:
             self._attachments, self._foreign_links, self._foreign = self._foreign_attachments, [], {}
         if not self._attachments:
             self._attach_all()
-        switches = [_switch_entry(switch) for switch in self._switches]
+        used = {str(end["to"]) for end in self._attachments} | {
+            str(link[end]) for link in self._links + self._foreign_links for end in ("from", "to")
+        }
+        switches = [_switch_entry(switch, used) for switch in self._switches]
         switches += [Fragment(name=name) for name in self._foreign.values()]
         return {
             "switches": switches,
@@ -160,12 +163,17 @@ class _Draft:
             )
 
 
-def _switch_entry(switch: ImportedSwitch) -> Fragment:
+def _switch_entry(switch: ImportedSwitch, used: Collection[str]) -> Fragment:
+    """Return the switch of the topology. `used`: its ports that have a link, as SWITCH/PORT; others cannot be named."""
     queues = {number: {"trim": False} for number in switch.untrimmed_queues}
-    groups = {number: {"headroom": size_text(size_bytes)} for number, size_bytes in switch.headrooms.items()}
     if not switch.device:
         return {"name": switch.name}
-    overrides = {"groups": groups, "queues": queues}
+    port_settings = [
+        {"ports": ports, **settings}
+        for names, settings in switch.port_settings
+        if (ports := [name for name in names if f"{switch.name}/{name}" in used])
+    ]
+    overrides: dict[str, object] = {"queues": queues, "port_settings": port_settings}
     return {
         "name": switch.name,
         "device": switch.device,

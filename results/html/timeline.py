@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from etloop.contract.base.late_dataclass import dataclass
+from etloop.contract.model.topology import PRIORITIES
 from etloop.results.html.blocks import LegendEntry, Plot
 from etloop.results.html.drawing import (
     NARROW,
@@ -33,6 +34,7 @@ from etloop.results.report.queues import natural
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from etloop.contract.model.topology import PortRules, SwitchSettings
     from etloop.results.kpis.input import KpiInput
     from etloop.results.schema.device_facts import DeviceFacts
 
@@ -301,7 +303,7 @@ def _marking_limits(scene: Scene, lanes: Sequence[Lane]) -> list[tuple[str, floa
         (queue.marking.kmin_bytes, queue.marking.kmax_bytes)
         for lane in lanes
         for switch in scene.facts.switches_of(lane.place)
-        if (queue := switch.queues[lane.cos % len(switch.queues)]).marking is not None
+        if (queue := _rules(switch, lane).queues[lane.cos % PRIORITIES]).marking is not None
     }
     if len(thresholds) != 1:
         return []
@@ -314,12 +316,18 @@ def _pause_limits(scene: Scene, lanes: Sequence[Lane]) -> list[tuple[str, float]
     thresholds_bytes = set()
     for lane in lanes:
         for switch in scene.facts.switches_of(lane.place):
-            group = switch.groups[lane.cos % len(switch.groups)]
-            if switch.pfc and group.lossless:
+            rules = _rules(switch, lane)
+            group = rules.groups[lane.cos % PRIORITIES]
+            if rules.pfc and group.lossless:
                 factor = 2.0**group.alpha_log2
                 shared = max(switch.buffer_bytes - switch.set_aside_bytes, 0)
                 thresholds_bytes.add(group.reserved_bytes + shared * factor / (1 + factor))
     return [("xoff of one group alone", thresholds_bytes.pop())] if len(thresholds_bytes) == 1 else []
+
+
+def _rules(switch: SwitchSettings, lane: Lane) -> PortRules:
+    """Return the rules of the lane's port."""
+    return switch.rules_of(lane.port.rpartition("/")[2])
 
 
 def _signals(scene: Scene) -> Iterator[Plotted]:

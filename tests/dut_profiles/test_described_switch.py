@@ -44,6 +44,12 @@ def test_switch_setting_against_the_job_names_switch_and_key(settings: str, rule
     assert problem.startswith(f"t.yaml: switch switch: {key}: ")
 
 
+def test_ports_with_settings_of_their_own_are_checked_by_themselves() -> None:
+    found = problems_of(single("port_settings: [{ports: [h1/p0], queues: {3: {ecn: {enabled: false}}}}]"))
+    assert [*found] == ["job-unmarked"]
+    assert found["job-unmarked"].startswith("t.yaml: switch switch (ports 1): queues.3.ecn: ")
+
+
 @pytest.mark.parametrize("preset", ["lossless", "lossy"])
 @pytest.mark.parametrize("rate", ["100Mbps", "25Gbps", "100Gbps", "800Gbps", "3200Gbps"])
 @pytest.mark.parametrize("ports", [1, 2, 3, 64])

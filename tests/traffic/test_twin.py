@@ -18,6 +18,7 @@ from etloop.contract.model.topology import (
     LoadBalancing,
     Marking,
     Outage,
+    PortRules,
     SwitchEnd,
     SwitchFault,
     SwitchSeeds,
@@ -227,6 +228,24 @@ def test_marks_at_the_ends(kmin: int, kmax: int, share: float) -> None:
     outcome = through(incast(2, MESSAGE_BYTES, transport), topology)
     packets = 2 * MESSAGE_BYTES // 4096
     assert marked(outcome) == pytest.approx(share * packets, abs=0.03 * packets if share else 0)
+
+
+def test_a_port_with_rules_of_its_own_marks_by_them() -> None:
+    """Two incasts at one switch: the port without ECN marks nothing, the other as before."""
+    topology = marking_of(star(6), Marking(0, 1, 1_000_000))
+    (switch,) = topology.switches
+    queues = tuple(replace(queue, marking=None) for queue in switch.queues)
+    ports = tuple(replace(port, rules=int(number == 5)) for number, port in enumerate(switch.ports))
+    job = pairs(((0, 2), (1, 2), (3, 5), (4, 5)), MESSAGE_BYTES)
+
+    def marks(network: Topology) -> list[int]:
+        (counters,) = through(job, network).switch_ports
+        return [int(counters[port]["queues"][ROCE]["ecn_marked_packets"]) for port in (2, 5)]
+
+    usual = marks(topology)
+    own = marks(changed(topology, ports=ports, port_rules=(PortRules(switch.groups, queues, switch.pfc),)))
+    assert usual[0] == usual[1] > 0
+    assert own == [usual[0], 0]
 
 
 def test_flows_collide_as_the_hash_predicts() -> None:

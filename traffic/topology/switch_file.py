@@ -18,6 +18,7 @@ from etloop.contract.model.switch_presets import lossless_group, marking, preset
 from etloop.contract.model.topology import (
     LoadBalancing,
     Marking,
+    PortRules,
     PriorityGroup,
     SettingsOrigin,
     SwitchFault,
@@ -120,9 +121,13 @@ def switch_of(
         seed=seed if keys.seed is None else keys.seed,
         faults=tuple(_fault(keys, place, index, known_as) for index in range(len(keys.faults))),
     )
+    settings, alike = _with_port_rules(settings, keys, place, known_as), settings
     for problem in _broken_rules(keys, place, settings):
         blame(place, problem)
-    usual_bytes = base.buffer_bytes if base.origin else settings.set_aside_bytes + shared_bytes(ports)
+    usual_bytes = settings.set_aside_bytes + shared_bytes(ports)
+    if base.origin:
+        # Reserves and headroom of single ports do not change the shared part.
+        usual_bytes = base.buffer_bytes + settings.set_aside_bytes - alike.set_aside_bytes
     buffer_bytes = usual_bytes if keys.buffer_bytes is None else keys.buffer_bytes
     if buffer_bytes < settings.set_aside_bytes:
         problem_text = (
@@ -173,6 +178,48 @@ def _ports(
     )
 
 
+def _with_port_rules(
+    settings: SwitchSettings, keys: SwitchKeys, place: Section, known_as: Mapping[str, int]
+) -> SwitchSettings:
+    """Return the settings with the rules of ports that differ. Ports of one link rate have defaults of their own."""
+    ports, rules = list(settings.ports), list(settings.port_rules)
+    owner: dict[int, int] = {}
+    for index, entry in enumerate(keys.port_settings):
+        where = f"port_settings[{index}]"
+        numbers = {
+            _port_named(place, f"{where}.ports[{position}]", name, known_as)
+            for position, name in enumerate(entry.ports)
+        } - {-1}
+        for number in sorted(numbers & owner.keys()):
+            problem = f"port {settings.ports[number].name} is in port_settings[{owner[number]}] too"
+            blame(place, Problem(f"{where}.ports", problem, "list each port once"))
+        owner |= dict.fromkeys(numbers, index)
+        some_ports = tuple(settings.ports[number] for number in sorted(numbers)) or settings.ports
+        rules.append(
+            PortRules(
+                groups=tuple(
+                    _group(
+                        entry.priority_groups.get(str(number), GroupKeys()),
+                        place,
+                        number,
+                        base,
+                        some_ports,
+                        where,
+                    )
+                    for number, base in enumerate(settings.groups)
+                ),
+                queues=tuple(
+                    _queue(entry.queues.get(str(number), QueueKeys()), place, number, base, some_ports, where)
+                    for number, base in enumerate(settings.queues)
+                ),
+                pfc=settings.pfc if entry.pfc is None else entry.pfc,
+            )
+        )
+        for number in numbers:
+            ports[number] = replace(ports[number], rules=len(rules))
+    return replace(settings, ports=tuple(ports), port_rules=tuple(rules))
+
+
 def _by_rate(ports: tuple[SwitchPort, ...]) -> list[int]:
     """Return rates as weights from 1 to `MOST_WEIGHT`, rounded; exact if all are multiples of the slowest rate."""
     slowest_bps = min(port.rate_bps for port in ports)
@@ -184,9 +231,15 @@ def _by_rate(ports: tuple[SwitchPort, ...]) -> list[int]:
 
 
 def _group(
-    keys: GroupKeys, place: Section, number: int, base: PriorityGroup, ports: tuple[SwitchPort, ...]
+    keys: GroupKeys,
+    place: Section,
+    number: int,
+    base: PriorityGroup,
+    ports: tuple[SwitchPort, ...],
+    where: str = "",
 ) -> PriorityGroup:
-    """Return a priority group. One that the file makes lossless or lossy has the defaults of its kind."""
+    """Return a priority group. One that the file makes lossless or lossy has the defaults of its kind. `where`: path of the
+    keys within `place`, "" for the switch itself."""
     if keys.lossless and not base.lossless:
         base = lossless_group(ports)
     settings = replace(base, **set_fields(keys))  # type: ignore[arg-type]
@@ -196,27 +249,39 @@ def _group(
         if value is not None:
             remedy = "remove it, or write lossless: true"
             problem = "only a lossless group pauses its senders"
-            blame(place, Problem(f"groups.{number}.{key}", problem, remedy))
+            blame(place, Problem(_path(where, f"groups.{number}.{key}"), problem, remedy))
     return replace(
         settings, headroom_bytes=keys.headroom_bytes or 0, resume_offset_bytes=keys.resume_offset_bytes or 0
     )
 
 
+def _path(where: str, key: str) -> str:
+    return f"{where}.{key}" if where else key
+
+
 def _queue(
-    keys: QueueKeys, place: Section, number: int, base: SwitchQueue, ports: tuple[SwitchPort, ...]
+    keys: QueueKeys,
+    place: Section,
+    number: int,
+    base: SwitchQueue,
+    ports: tuple[SwitchPort, ...],
+    where: str = "",
 ) -> SwitchQueue:
     scalars = set_fields(keys, "strict", "weight", "alpha_log2", "reserved_bytes", "trims")
-    queue = replace(base, **scalars, marking=_marking(keys, place, number, base.marking, ports))  # type: ignore[arg-type]
+    queue_marking = _marking(keys, place, _path(where, f"queues.{number}"), base.marking, ports)
+    queue = replace(base, **scalars, marking=queue_marking)  # type: ignore[arg-type]
     if queue.strict and keys.weight is not None:
-        problem = Problem(f"queues.{number}.weight", "a strict queue has no weight", "remove one of the two")
+        problem = Problem(
+            _path(where, f"queues.{number}.weight"), "a strict queue has no weight", "remove one of the two"
+        )
         blame(place, problem)
     return queue
 
 
 def _marking(
-    keys: QueueKeys, place: Section, number: int, base: Marking | None, ports: tuple[SwitchPort, ...]
+    keys: QueueKeys, place: Section, where: str, base: Marking | None, ports: tuple[SwitchPort, ...]
 ) -> Marking | None:
-    """Return the ECN marking of a queue; None if it is disabled."""
+    """Return the ECN marking of the queue at `where`; None if it is disabled."""
     if keys.ecn is None:
         return base
     usual = base or marking(ports)
@@ -228,7 +293,7 @@ def _marking(
         problem = (
             f"kmin {format_bytes(settings.kmin_bytes)} is above kmax {format_bytes(settings.kmax_bytes)}"
         )
-        blame(place, Problem(f"queues.{number}.ecn.kmin", problem, "write a kmax of at least kmin"))
+        blame(place, Problem(f"{where}.ecn.kmin", problem, "write a kmax of at least kmin"))
     return settings if keys.ecn.enabled else None
 
 
@@ -258,11 +323,11 @@ def _broken_rules(keys: SwitchKeys, place: Section, settings: SwitchSettings) ->
     """Return keys that have no effect with the other settings of the switch."""
     problems = []
     written = place.keys()
-    has_lossless = any(group.lossless for group in settings.groups)
+    has_lossless = any(group.lossless for rules in settings.all_rules for group in rules.groups)
     if keys.pfc.enabled and not has_lossless:
         remedy = "write preset: lossless, or lossless: true for a group under groups"
         problems.append(Problem("pfc.enabled", "no group is lossless, so no sender is ever paused", remedy))
-    if not settings.pfc and keys.pfc.enabled is None:
+    if not any(rules.pfc for rules in settings.all_rules) and keys.pfc.enabled is None:
         for key, value in (("watchdog", keys.pfc.watchdog), ("pause_quanta", keys.pfc.pause_quanta)):
             if value is not None:
                 remedy = "remove it, or write preset: lossless, or enabled: false if pauses are not wanted"

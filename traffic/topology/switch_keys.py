@@ -177,7 +177,7 @@ class EcnKeys:
 
 @dataclass(frozen=True, slots=True)
 class QueueKeys:
-    """One egress queue, alike on every port."""
+    """One egress queue."""
 
     strict: bool | None = setting("strict", yes_or_no, None)
     """Whether the queue is served before all queues with a weight."""
@@ -284,6 +284,33 @@ class FaultKeys:
 
 
 @dataclass(frozen=True, slots=True)
+class PortSettingsKeys:
+    """Settings of some ports of a switch; keys that are left out are as on its other ports."""
+
+    ports: tuple[str, ...] = list_setting("ports", words)
+    """Ports of the switch, or the rig's ports on it."""
+    pfc: bool | None = setting("pfc", yes_or_no, None)
+    """Whether pauses are sent and obeyed at these ports."""
+    priority_groups: Mapping[str, GroupKeys] = named(
+        GroupKeys, "groups", _row, "one priority group, for packets that arrive at these ports."
+    )
+    """Priority groups, 0 to 7."""
+    queues: Mapping[str, QueueKeys] = named(
+        QueueKeys, "queues", _row, "one queue, for packets that leave by these ports."
+    )
+    """Queues, 0 to 7."""
+
+    def broken_rules(self, keys: Collection[str]) -> Iterator[Problem]:
+        """Yield settings without ports, and ports without settings."""
+        if not self.ports:
+            yield Problem("ports", "names no port", "list ports of the switch, such as [0, 1]")
+        if not {"pfc", "groups", "queues"} & set(keys):
+            yield Problem(
+                "ports", "have no settings of their own", "write pfc, groups or queues, or remove the entry"
+            )
+
+
+@dataclass(frozen=True, slots=True)
 class EntropyKeys:
     """Bits of the UDP source port that select a path."""
 
@@ -327,6 +354,8 @@ class SwitchKeys:
     """Priority groups, 0 to 7."""
     queues: Mapping[str, QueueKeys] = named(QueueKeys, "queues", _row, "one queue, on every port.")
     """Queues, 0 to 7."""
+    port_settings: tuple[PortSettingsKeys, ...] = groups(PortSettingsKeys, "port_settings")
+    """Ports whose groups, queues or pauses differ from those of the other ports."""
     latency_ns: int | None = setting("latency", _time, None)
     """Time from the arrival of a packet's last bit to its queueing; 600ns in a preset."""
     trimming: TrimmingKeys | None = optional_group(TrimmingKeys, "trimming")

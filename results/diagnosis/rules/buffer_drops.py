@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from etloop.results.diagnosis.configured import DataClass, data_classes
+from etloop.results.diagnosis.configured import DataClass, data_class_at, data_classes
 from etloop.results.diagnosis.loss_sources import sum_columns, total_of
 from etloop.results.diagnosis.rule import Found, no_evidence, not_exercised, report
 from etloop.results.schema.findings import Fact, Finding, FindingKind, Place, PlaceKind, Role
@@ -37,7 +37,7 @@ def look(evidence: Evidence) -> Found:
         return no_evidence(_KIND, "the device does not count packets dropped for want of buffer")
     classes = data_classes(evidence)
     order = np.argsort(-np.nan_to_num(dropped), kind="stable").tolist()
-    rows = [row for row in order if dropped[row] > 0 and not _is_lossless(evidence, row, classes)]
+    rows = [row for row in order if dropped[row] > 0 and not _is_lossless(evidence, row)]
     if not rows:
         full = np.nanmax(np.r_[0.0, np.nan_to_num(lanes.counter("queue_watermark_bytes"))])
         return report(_KIND, ()) if full > 0 else not_exercised(_KIND, "no queue held packets")
@@ -66,10 +66,10 @@ def _role_and_reason(evidence: Evidence, switch: str, classes: dict[str, DataCla
     return Role.JOB, "it has no PFC, so it drops when it is full"
 
 
-def _is_lossless(evidence: Evidence, lane: int, classes: dict[str, DataClass]) -> bool:
+def _is_lossless(evidence: Evidence, lane: int) -> bool:
     """Return whether drops of a lane concern a group that pauses its senders: other rules decide those."""
     port = int(evidence.lanes.port[lane])
-    configured = classes.get(evidence.ports.switch[port])
+    configured = data_class_at(evidence, port)
     number = int(evidence.lanes.number[lane])
     if configured is not None:
         return configured.is_lossless and number in (configured.group, configured.queue)

@@ -68,7 +68,8 @@ def _use(evidence: Evidence, switch: SwitchSettings, lane: int, sum_bytes: float
     """Return the use of a switch's buffer when a lane reached its threshold. `sum_bytes`: greatest uses of all groups."""
     lanes, number = evidence.lanes, int(evidence.lanes.number[lane])
     at_queue = np.nan_to_num(lanes.counter("queue_dropped_packets")[lane]) > 0
-    limits = switch.queues[number] if at_queue else switch.groups[number]
+    rules = switch.rules_of(evidence.ports.names[int(lanes.port[lane])].rpartition("/")[2])
+    limits = rules.queues[number] if at_queue else rules.groups[number]
     counter = "queue_watermark_bytes" if at_queue else "group_shared_watermark_bytes"
     held = float(np.nan_to_num(lanes.counter(counter)[lane])) - (limits.reserved_bytes if at_queue else 0)
     pool, alpha = float(switch.buffer_bytes - switch.set_aside_bytes), 2.0**limits.alpha_log2

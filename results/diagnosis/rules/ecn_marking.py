@@ -8,6 +8,7 @@ its queue was long enough for 10 marks by that curve, or where it marked 10 pack
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -40,7 +41,7 @@ from etloop.results.schema.findings import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from etloop.contract.model.topology import SwitchSettings
+    from etloop.contract.model.topology import PortRules, SwitchSettings
     from etloop.results.diagnosis.evidence import Evidence
 
     Floats = NDArray[np.float64]
@@ -161,35 +162,48 @@ def _data_queues(evidence: Evidence, frame_bytes: int) -> list[_DataQueue]:
     watermark = lanes.counter("queue_watermark_bytes")
     if np.isnan(watermark).any():
         watermark = np.fmax(watermark, _longest(evidence))
-    switch_of_lane = np.array(ports.switch, object)[lanes.port] if len(lanes.port) else np.empty(0, object)
     misplaced, settings = misplaced_data(evidence), _settings(evidence)
     queues = []
     for name in dict.fromkeys(ports.switch):
-        of_switch = np.flatnonzero(switch_of_lane == name)
         switch = settings.get(name)
-        number = _data_queue(evidence, switch, lanes.number[of_switch], sent[of_switch])
-        rows = of_switch[lanes.number[of_switch] == number]
-        rows = rows[packets[rows] > 0]
-        if name in misplaced or not len(rows):
-            continue
-        rate_bps = _slowest_bps(evidence, name)
-        if not rate_bps:
-            continue
-        queues.append(
-            _DataQueue(
-                switch=name,
-                number=number,
-                lanes=rows,
-                packets=float(packets[rows].sum()),
-                marks=float(marks[rows].sum()),
-                watermark_bytes=watermark[rows],
-                configured=None if switch is None else _curve_of(switch, number),
-                is_known=switch is not None,
-                reference=_reference(switch, number, settings, rate_bps),
-                window_packets=_window_packets(evidence, rate_bps, frame_bytes),
+        for rules, own_ports in _ports_by_rules(evidence, name, switch):
+            of_switch = np.flatnonzero(np.isin(lanes.port, own_ports))
+            number = _data_queue(evidence, switch, lanes.number[of_switch], sent[of_switch])
+            rows = of_switch[lanes.number[of_switch] == number]
+            rows = rows[packets[rows] > 0]
+            if name in misplaced or not len(rows):
+                continue
+            rate_bps = _slowest_bps(evidence, own_ports)
+            if not rate_bps:
+                continue
+            queues.append(
+                _DataQueue(
+                    switch=name,
+                    number=number,
+                    lanes=rows,
+                    packets=float(packets[rows].sum()),
+                    marks=float(marks[rows].sum()),
+                    watermark_bytes=watermark[rows],
+                    configured=None if rules is None else _curve_of(rules, number),
+                    is_known=switch is not None,
+                    reference=_reference(switch, number, settings, rate_bps),
+                    window_packets=_window_packets(evidence, rate_bps, frame_bytes),
+                )
             )
-        )
     return queues
+
+
+def _ports_by_rules(
+    evidence: Evidence, name: str, switch: SwitchSettings | None
+) -> Iterator[tuple[PortRules | None, list[int]]]:
+    """Yield the rules of a switch's ports (None: not known) with the rows of the ports that have them."""
+    rows = [row for row, of_port in enumerate(evidence.ports.switch) if of_port == name]
+    if switch is None:
+        yield None, rows
+        return
+    rules = {row: switch.rules_of(evidence.ports.names[row].rpartition("/")[2]) for row in rows}
+    for distinct in dict.fromkeys(rules.values()):
+        yield distinct, [row for row in rows if rules[row] == distinct]
 
 
 def _longest(evidence: Evidence) -> Floats:
@@ -211,10 +225,9 @@ def _data_queue(evidence: Evidence, switch: SwitchSettings | None, numbers: Rows
     return int(np.bincount(numbers, sent).argmax()) if len(numbers) else -1
 
 
-def _slowest_bps(evidence: Evidence, switch: str) -> int:
-    """Return the rate of the slowest port of a switch; 0 if no rate is known."""
+def _slowest_bps(evidence: Evidence, rows: list[int]) -> int:
+    """Return the rate of the slowest of some ports; 0 if no rate is known."""
     ports = evidence.ports
-    rows = [row for row, name in enumerate(ports.switch) if name == switch]
     rates = ports.described_bps[rows]
     hosts = ports.host[rows]
     stated = (
@@ -226,7 +239,7 @@ def _slowest_bps(evidence: Evidence, switch: str) -> int:
     return 0 if np.isnan(known).all() else int(np.nanmin(known))
 
 
-def _curve_of(switch: SwitchSettings, queue: int) -> MarkingCurve | None:
+def _curve_of(switch: SwitchSettings | PortRules, queue: int) -> MarkingCurve | None:
     settings = switch.queues[queue].marking
     return None if settings is None else MarkingCurve.of(settings)
 

@@ -14,7 +14,7 @@ import numpy as np
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.switch_presets import lossless_group
 from etloop.contract.model.topology import SwitchPort
-from etloop.results.diagnosis.configured import data_classes, settings_by_switch
+from etloop.results.diagnosis.configured import data_class_at, settings_by_switch
 from etloop.results.diagnosis.rule import Found
 from etloop.results.schema.findings import (
     Examination,
@@ -102,7 +102,7 @@ def _none(outcome: Examined, why: str) -> Found:
 def _overruns(evidence: Evidence) -> list[_Overrun]:
     """Return the lossless groups that dropped packets or sent pauses, those with most drops first."""
     lanes, ports = evidence.lanes, evidence.ports
-    classes, settings = data_classes(evidence), settings_by_switch(evidence)
+    settings = settings_by_switch(evidence)
     dropped, pauses, most, octets = (
         np.nan_to_num(lanes.counter(name))
         for name in (
@@ -116,7 +116,7 @@ def _overruns(evidence: Evidence) -> list[_Overrun]:
     for lane in np.flatnonzero((dropped > 0) | (pauses >= LEAST_PAUSES)).tolist():
         port, number = int(lanes.port[lane]), int(lanes.number[lane])
         name = ports.switch[port]
-        configured = classes.get(name)
+        configured = data_class_at(evidence, port)
         priority, limit = number, float(most[lane])
         if configured is not None:
             if not configured.is_lossless or number != configured.group:
@@ -178,7 +178,7 @@ def _is_ignored(evidence: Evidence, overrun: _Overrun) -> bool:
 
 
 def _queue_of(evidence: Evidence, port: int) -> int:
-    configured = data_classes(evidence).get(evidence.ports.switch[port])
+    configured = data_class_at(evidence, port)
     return -1 if configured is None else configured.queue
 
 

@@ -205,6 +205,12 @@ def test_exports_are_jobs_of_the_same_bytes(simulator: Simulator, trace: str, tm
         ),
         (
             collective("all_reduce"),
+            FOUR.replace("lossy", "lossy, port_settings: [{ports: ['0'], queues: {3: {weight: 2}}}]"),
+            UET,
+            "ports of a switch differ",
+        ),
+        (
+            collective("all_reduce"),
             FASTER_ABOVE,
             UET,
             "other rates up than down",

@@ -118,6 +118,30 @@ def test_rails_without_spines_are_networks_of_their_own() -> None:
     assert routes(topology)[0] == ((0,), (1,), (), ())
 
 
+def test_ports_may_have_groups_queues_and_pauses_of_their_own() -> None:
+    topology = parsed("""
+        single:
+          rate: 100Gbps
+          ports: [a/p0, b/p0, c/p0]
+          switch:
+            groups: {3: {headroom: 100KiB}}
+            port_settings:
+              - {ports: [b/p0], groups: {3: {headroom: 60KiB}}, queues: {3: {ecn: {kmin: 1MiB, kmax: 2MiB}}}}
+              - {ports: ["2"], pfc: false, queues: {3: {ecn: {enabled: false}}}}
+    """)
+    switch = topology.switches[0]
+    assert [port.rules for port in switch.ports] == [0, 1, 2]
+    usual, of_b, of_c = (switch.rules_at(port) for port in range(3))
+    assert [rules.groups[3].headroom_bytes for rules in (usual, of_b, of_c)] == [102400, 61440, 102400]
+    assert of_b.groups[0] == usual.groups[0]
+    assert of_b.queues[3].marking == Marking(1 << 20, 2 << 20, usual.queues[3].marking.pmax_per_million)  # type: ignore[union-attr]
+    assert (of_b.pfc, of_c.pfc, of_c.queues[3].marking) == (True, False, None)
+    reserved = sum(group.reserved_bytes for group in usual.groups)
+    assert switch.set_aside_bytes == 3 * reserved + 102400 + 61440 + 102400
+    assert switch.rules_of("1") == of_b
+    assert switch.rules_of("none") == usual
+
+
 PLANES = [
     ("single: {planes: 2, rate: 1Gbps, ports: [a/p0, b/p0]}", ["switch"]),
     (
@@ -285,6 +309,29 @@ def test_without_a_word_ways_are_alike_and_the_hash_is_that_of_the_five_tuple() 
 
 
 MISTAKES = (
+    (
+        "settings of ports",
+        """
+        single:
+          rate: 1Gbps
+          ports: [a/p0, b/p0]
+          switch:
+            port_settings:
+              - {ports: [], pfc: false}
+              - {ports: [a/p0]}
+              - {ports: [a/p0, "7"], queues: {3: {ecn: {kmin: 2MiB, kmax: 1MiB}}}}
+              - {ports: ["0"], groups: {0: {headroom: 1KiB}}}
+        """,
+        [
+            "port_settings[0].ports: names no port",
+            "port_settings[1].ports: have no settings of their own",
+            'port_settings[2].ports[1]: the switch has no port "7"',
+            "port_settings[2].queues.3.ecn.kmin: kmin 2MiB is above kmax 1MiB",
+            "port_settings[2].ports: port 0 is in port_settings[1] too",
+            "port_settings[3].ports: port 0 is in port_settings[2] too",
+            "port_settings[3].groups.0.headroom: only a lossless group pauses its senders",
+        ],
+    ),
     (
         "planes without ports for them",
         "single: {planes: 2, rate: 1Gbps, ports: [a/x, b/x]}",

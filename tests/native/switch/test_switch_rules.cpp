@@ -439,6 +439,95 @@ void an_idle_queue_saves_nothing_up() {
   CHECK(most >= 49 && most <= 50);  // 100 quanta of 2,048 bytes
 }
 
+// ---- ports that differ
+
+// Groups belong to the port that packets arrive at, queues to the port that they leave by.
+void ports_have_rules_of_their_own() {
+  SwitchConfig config = marking_config(false);
+  lossless(config, 100 * kFrame);
+  PortRules rules = config;
+  rules.queues[3].kmin_bytes = rules.queues[3].kmax_bytes = 10 * kFrame;
+  rules.groups[3].headroom_bytes = 20 * kFrame;
+  config.port_rules = {rules};
+  config.ports[2].rules = 1;
+  config.buffer_bytes = 1000 * kFrame;
+  CHECK(validate(config).empty());
+  CHECK_EQ(set_aside_bytes(config), 220 * kFrame);
+  for (const size_t out : {size_t{0}, size_t{2}}) {
+    Bench bench(config);
+    hold(bench, out);
+    for (int i = 0; i < 60; ++i) bench.model.on_frame(1, frame_to(static_cast<uint32_t>(out)), 0);
+    CHECK_EQ(bench.model.counters(0).ports[out].queues[3].ecn_marked_packets, out == 2 ? 51 : 11);
+  }
+  for (const size_t in : {size_t{1}, size_t{2}}) {
+    Bench bench(config);
+    hold(bench, 0);
+    for (int i = 0; i < 1000; ++i) bench.model.on_frame(in, frame_to(0), 0);
+    CHECK_EQ(bench.model.counters(0).ports[in].groups[3].headroom_watermark_bytes, (in == 2 ? 20 : 100) * kFrame);
+  }
+}
+
+// A port without pauses neither sends nor obeys them, whatever the other ports do.
+void pauses_may_be_off_at_a_port() {
+  SwitchConfig config = config_of(3);
+  lossless(config, 100 * kFrame);
+  PortRules rules = config;
+  rules.pfc = false;
+  config.port_rules = {rules};
+  config.ports[2].rules = 1;
+  Bench bench(config);
+  hold(bench, 2);
+  bench.model.on_frame(1, frame_to(2), 0);
+  bench.run(200'000);
+  CHECK_EQ(bench.frames.size(), size_t{1});
+  hold(bench, 0);
+  for (int i = 0; i < 1000; ++i) bench.model.on_frame(2, frame_to(0), bench.now);
+  CHECK(bench.said.empty());
+  for (int i = 0; i < 1000; ++i) bench.model.on_frame(1, frame_to(0), bench.now);
+  CHECK_EQ(bench.said.size(), size_t{1});
+}
+
+// Strict at one port, weighted at the other: the same packets leave in another order.
+void queues_are_served_by_the_rules_of_their_port() {
+  SwitchConfig config = config_of(3);
+  config.pfc = true;
+  config.class_to_queue[1] = 1;
+  config.dscp_to_class[8] = 1;
+  PortRules rules = config;
+  rules.queues[1].strict = true;
+  config.port_rules = {rules};
+  config.ports[2].rules = 1;
+  for (const size_t out : {size_t{0}, size_t{2}}) {
+    Bench bench(config);
+    hold(bench, out);
+    hold(bench, out, 1);
+    for (int i = 0; i < 20; ++i) bench.model.on_frame(1, frame_to(static_cast<uint32_t>(out)), 0);
+    for (int i = 0; i < 20; ++i) {
+      SwitchFrame frame = frame_to(static_cast<uint32_t>(out));
+      frame.dscp = 8;
+      bench.model.on_frame(1, frame, 0);
+    }
+    bench.now = 1000;
+    bench.model.on_pause(out, 1, 0, 1000);
+    bench.model.on_pause(out, 3, 0, 1000);
+    bench.run(201'000);
+    CHECK_EQ(bench.frames.size(), size_t{40});
+    size_t first = 0;
+    while (first < 40 && bench.frames[first].dscp == 8) ++first;
+    CHECK_EQ(first == 20, out == 2);
+  }
+}
+
+void rules_that_are_not_there_are_refused() {
+  SwitchConfig config = config_of(3);
+  config.ports[1].rules = 1;
+  CHECK(validate(config).find("ports[1].rules") != std::string::npos);
+  config.port_rules = {config};
+  CHECK(validate(config).empty());
+  config.port_rules[0].queues[2].weight = 0;
+  CHECK(validate(config).find("port_rules[0].queues[2].weight") != std::string::npos);
+}
+
 }  // namespace
 
 int main() {
@@ -460,5 +549,9 @@ int main() {
   weights_are_shares_of_bytes();
   strict_queues_go_by_number_and_do_not_block();
   an_idle_queue_saves_nothing_up();
+  ports_have_rules_of_their_own();
+  pauses_may_be_off_at_a_port();
+  queues_are_served_by_the_rules_of_their_port();
+  rules_that_are_not_there_are_refused();
   return etloop::test::failures();
 }

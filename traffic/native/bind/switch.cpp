@@ -116,8 +116,18 @@ void mark_host_port(FabricConfig& config, const FabricEnd& end) {
   if (end.port < ports.size()) ports[end.port].to_host = true;
 }
 
+// The groups, queues and pauses of a switch, or of ports that differ.
+PortRules rules_from(nb::handle settings) {
+  PortRules rules;
+  size_t number = 0;
+  for (const nb::handle group : eight(settings, "groups")) rules.groups[number++] = group_from(group);
+  number = 0;
+  for (const nb::handle queue : eight(settings, "queues")) rules.queues[number++] = queue_from(queue);
+  rules.pfc = read_value<bool>(settings, "pfc");
+  return rules;
+}
+
 void read_pausing(nb::handle settings, SwitchConfig& config) {
-  config.pfc = read_value<bool>(settings, "pfc");
   config.pause_quanta = read_value<uint16_t>(settings, "pause_quanta");
   const nb::object watchdog = nb::getattr(settings, "watchdog");
   if (watchdog.is_none()) return;
@@ -135,6 +145,7 @@ SwitchConfig switch_config_from(nb::handle settings, nb::handle routes) {
     config.ports.push_back({read_value<int64_t>(port, "rate_bps"), read_value<int64_t>(port, "delay_ns")});
     config.ports.back().weight = read_value<uint16_t>(port, "weight");
     config.ports.back().honours_pause = read_value<bool>(port, "honours_pause");
+    config.ports.back().rules = read_value<uint16_t>(port, "rules");
   }
   config.buffer_bytes = read_value<int64_t>(settings, "buffer_bytes");
   if (const nb::object pool = nb::getattr(settings, "headroom_pool_bytes"); !pool.is_none()) {
@@ -145,10 +156,8 @@ SwitchConfig switch_config_from(nb::handle settings, nb::handle routes) {
   config.class_to_group = read_map<kPriorities>(settings, "class_to_group");
   config.group_to_priority = read_map<kPriorities>(settings, "group_to_priority");
   config.priority_to_queue = read_map<kPriorities>(settings, "priority_to_queue");
-  size_t number = 0;
-  for (const nb::handle group : eight(settings, "groups")) config.groups[number++] = group_from(group);
-  number = 0;
-  for (const nb::handle queue : eight(settings, "queues")) config.queues[number++] = queue_from(queue);
+  static_cast<PortRules&>(config) = rules_from(settings);
+  for (const nb::handle rules : nb::getattr(settings, "port_rules")) config.port_rules.push_back(rules_from(rules));
   read_pausing(settings, config);
   config.latency_ns = read_value<int64_t>(settings, "latency_ns");
   config.ways.balancing = read_enum(settings, "balancing", LoadBalancing::structured);

@@ -5,11 +5,15 @@
 namespace etloop {
 
 SwitchBuffer::SwitchBuffer(const SwitchConfig& config)
-    : config_(config),
+    : usual_(config),
       lanes_(config.ports.size() * kPriorities),
       shared_bytes_(config.buffer_bytes - set_aside_bytes(config)),
       headroom_left_bytes_(config.headroom_pool_bytes >= 0 ? config.headroom_pool_bytes
-                                                           : std::numeric_limits<int64_t>::max()) {}
+                                                           : std::numeric_limits<int64_t>::max()) {
+  if (config.port_rules.empty()) return;
+  rules_.reserve(config.ports.size());
+  for (const SwitchPortConfig& port : config.ports) rules_.push_back(&config.rules_of(port));
+}
 
 void SwitchBuffer::begin_counting() {
   for (size_t port = 0; port * kPriorities < lanes_.size(); ++port) {

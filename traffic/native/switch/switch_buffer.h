@@ -42,8 +42,8 @@ class SwitchBuffer {
   bool over_threshold(size_t port, size_t group) const;
   bool under_resume(size_t port, size_t group) const;
 
-  int64_t group_threshold_bytes(size_t group) const;
-  int64_t queue_threshold_bytes(size_t queue) const;
+  // The rules of a port. Most switches have one set for all ports, which is found without a look at the port.
+  const PortRules& rules(size_t port) const { return rules_.empty() ? usual_ : *rules_[port]; }
   int64_t free_shared_bytes() const { return shared_bytes_ - shared_used_bytes_; }
   int64_t used_bytes() const { return used_bytes_; }
   int64_t watermark_bytes() const { return watermark_bytes_; }
@@ -53,11 +53,16 @@ class SwitchBuffer {
   const LaneUse& lane(size_t port, size_t number) const { return lanes_[port * kPriorities + number]; }
 
  private:
+  int64_t threshold_bytes(const PriorityGroupConfig& rule) const { return scaled(free_shared_bytes(), rule.alpha_log2); }
+  int64_t threshold_bytes(const QueueConfig& rule) const {
+    return rule.reserved_bytes + scaled(free_shared_bytes(), rule.alpha_log2);
+  }
   static int64_t scaled(int64_t bytes, int8_t alpha_log2);
   int64_t group_shared(size_t port, size_t group) const;
   void count_shared(size_t port, size_t group, int64_t before);
 
-  const SwitchConfig& config_;
+  const PortRules& usual_;
+  std::vector<const PortRules*> rules_;  // by port; empty: those of the switch at all ports
   std::vector<LaneUse> lanes_;  // by port, by number
   int64_t shared_bytes_;  // buffer without reserves and headroom
   int64_t shared_used_bytes_ = 0;
@@ -75,15 +80,7 @@ inline int64_t SwitchBuffer::scaled(int64_t bytes, int8_t alpha_log2) {
 
 inline int64_t SwitchBuffer::group_shared(size_t port, size_t group) const {
   const LaneUse& now = lane(port, group);
-  return std::max<int64_t>(0, now.group_bytes - now.headroom_bytes - config_.groups[group].reserved_bytes);
-}
-
-inline int64_t SwitchBuffer::group_threshold_bytes(size_t group) const {
-  return scaled(free_shared_bytes(), config_.groups[group].alpha_log2);
-}
-
-inline int64_t SwitchBuffer::queue_threshold_bytes(size_t queue) const {
-  return config_.queues[queue].reserved_bytes + scaled(free_shared_bytes(), config_.queues[queue].alpha_log2);
+  return std::max<int64_t>(0, now.group_bytes - now.headroom_bytes - rules(port).groups[group].reserved_bytes);
 }
 
 inline void SwitchBuffer::count_shared(size_t port, size_t group, int64_t before) {
@@ -94,7 +91,7 @@ inline void SwitchBuffer::count_shared(size_t port, size_t group, int64_t before
 }
 
 inline Admission SwitchBuffer::admit(size_t in_port, size_t group, size_t out_port, size_t queue, int64_t bytes) {
-  const PriorityGroupConfig& rule = config_.groups[group];
+  const PriorityGroupConfig& rule = rules(in_port).groups[group];
   LaneUse& in = lane(in_port, group);
   LaneUse& out = lane(out_port, queue);
   const int64_t before = group_shared(in_port, group);
@@ -102,13 +99,13 @@ inline Admission SwitchBuffer::admit(size_t in_port, size_t group, size_t out_po
   const int64_t wanted = bytes - in_reserve;
   int64_t into_headroom = 0;
   // The shared buffer is finite whatever alpha is: a threshold above the free bytes does not enlarge it.
-  const bool fits = wanted == 0 || (before + wanted <= group_threshold_bytes(group) && wanted <= free_shared_bytes());
+  const bool fits = wanted == 0 || (before + wanted <= threshold_bytes(rule) && wanted <= free_shared_bytes());
   if (!fits) {
     if (!rule.lossless || in.headroom_bytes + bytes > rule.headroom_bytes) return Admission::group_full;
     if (bytes > headroom_left_bytes_) return Admission::group_full;
     into_headroom = bytes;
   }
-  if (!rule.lossless && out.queue_bytes + bytes > queue_threshold_bytes(queue)) return Admission::queue_full;
+  if (!rule.lossless && out.queue_bytes + bytes > threshold_bytes(rules(out_port).queues[queue])) return Admission::queue_full;
   in.group_bytes += bytes;
   in.headroom_bytes += into_headroom;
   headroom_left_bytes_ -= into_headroom;
@@ -135,13 +132,14 @@ inline void SwitchBuffer::release(size_t in_port, size_t group, size_t out_port,
 }
 
 inline bool SwitchBuffer::over_threshold(size_t port, size_t group) const {
-  return lane(port, group).headroom_bytes > 0 || group_shared(port, group) >= group_threshold_bytes(group);
+  return lane(port, group).headroom_bytes > 0 || group_shared(port, group) >= threshold_bytes(rules(port).groups[group]);
 }
 
 inline bool SwitchBuffer::under_resume(size_t port, size_t group) const {
   if (lane(port, group).headroom_bytes > 0) return false;
   const int64_t shared = group_shared(port, group);
-  return shared == 0 || shared + config_.groups[group].resume_offset_bytes <= group_threshold_bytes(group);
+  const PriorityGroupConfig& rule = rules(port).groups[group];
+  return shared == 0 || shared + rule.resume_offset_bytes <= threshold_bytes(rule);
 }
 
 }  // namespace etloop

@@ -12,7 +12,8 @@ constexpr unsigned kPortBits = 16;
 
 std::string at(const char* what, size_t index) { return std::string(what) + "[" + std::to_string(index) + "]"; }
 
-std::string check_port(const SwitchPortConfig& port, size_t index) {
+std::string check_port(const SwitchPortConfig& port, size_t index, size_t port_rules) {
+  if (port.rules > port_rules) return at("ports", index) + ".rules: names rules that are not there";
   if (port.rate_bps <= 0) return at("ports", index) + ".rate_bps: must be above 0";
   if (port.propagation_ns < 0) return at("ports", index) + ".propagation_ns: must not be negative";
   if (port.weight == 0 || port.weight > kMostWeight) return at("ports", index) + ".weight: is outside 1 to 256";
@@ -40,6 +41,13 @@ std::string check_queue(const QueueConfig& queue, size_t index) {
   }
   if (queue.pmax_per_million > 1'000'000) return at("queues", index) + ".pmax_per_million: is above 1000000";
   return {};
+}
+
+std::string check_rules(const PortRules& rules) {
+  std::string wrong;
+  for (size_t i = 0; i < kPriorities && wrong.empty(); ++i) wrong = check_group(rules.groups[i], i);
+  for (size_t i = 0; i < kPriorities && wrong.empty(); ++i) wrong = check_queue(rules.queues[i], i);
+  return wrong;
 }
 
 std::string check_fault(const SwitchFault& fault, size_t index, size_t ports) {
@@ -97,21 +105,25 @@ std::string check_trimming(const SwitchTrimming& trimming) {
 int64_t set_aside_bytes(const SwitchConfig& config) {
   int64_t reserved = 0;
   int64_t headroom = 0;
-  for (const PriorityGroupConfig& group : config.groups) {
-    reserved += group.reserved_bytes;
-    if (group.lossless) headroom += group.headroom_bytes;
+  for (const SwitchPortConfig& port : config.ports) {
+    for (const PriorityGroupConfig& group : config.rules_of(port).groups) {
+      reserved += group.reserved_bytes;
+      if (group.lossless) headroom += group.headroom_bytes;
+    }
   }
-  const auto ports = static_cast<int64_t>(config.ports.size());
-  return ports * reserved + (config.headroom_pool_bytes >= 0 ? config.headroom_pool_bytes : ports * headroom);
+  return reserved + (config.headroom_pool_bytes >= 0 ? config.headroom_pool_bytes : headroom);
 }
 
 std::string validate(const SwitchConfig& config) {
   if (config.ports.empty() || config.ports.size() > kMostPorts) return "ports: must be 1 to 1024";
   if (config.routes.size() > kMostDestinations) return "routes: are more than 1048576";
   std::string wrong;
-  for (size_t i = 0; i < config.ports.size() && wrong.empty(); ++i) wrong = check_port(config.ports[i], i);
-  for (size_t i = 0; i < kPriorities && wrong.empty(); ++i) wrong = check_group(config.groups[i], i);
-  for (size_t i = 0; i < kPriorities && wrong.empty(); ++i) wrong = check_queue(config.queues[i], i);
+  for (size_t i = 0; i < config.ports.size() && wrong.empty(); ++i) wrong = check_port(config.ports[i], i, config.port_rules.size());
+  if (wrong.empty()) wrong = check_rules(config);
+  for (size_t i = 0; i < config.port_rules.size() && wrong.empty(); ++i) {
+    wrong = check_rules(config.port_rules[i]);
+    if (!wrong.empty()) wrong = at("port_rules", i) + "." + wrong;
+  }
   for (size_t i = 0; i < config.faults.size() && wrong.empty(); ++i) {
     wrong = check_fault(config.faults[i], i, config.ports.size());
   }

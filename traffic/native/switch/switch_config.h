@@ -21,9 +21,10 @@ struct SwitchPortConfig {
   bool to_host = false;      // the other end is a host
   uint16_t weight = 1;       // its share of traffic with several ways
   bool honours_pause = true;   // false: a fault, it sends on while it is paused
+  uint16_t rules = 0;          // 0: the rules of the switch; i: `port_rules[i - 1]`
 };
 
-// Ingress accounting of a priority group, the same on every port.
+// Ingress accounting of a priority group.
 struct PriorityGroupConfig {
   bool lossless = false;
   int64_t reserved_bytes = 0;
@@ -43,6 +44,14 @@ struct QueueConfig {
   int64_t kmax_bytes = 0;
   uint32_t pmax_per_million = 0;
   bool trims = true;  // packets it rejects may be trimmed, if the switch trims
+};
+
+// Settings that ports may differ in: those of groups apply to packets that arrive at the port, those of queues to packets that
+// leave by it.
+struct PortRules {
+  std::array<PriorityGroupConfig, kPriorities> groups{};
+  std::array<QueueConfig, kPriorities> queues{};
+  bool pfc = false;
 };
 
 enum class LoadBalancing : uint8_t {
@@ -89,7 +98,8 @@ struct SwitchTrimming {
   bool is_mark(uint8_t of_packet) const { return of_packet == dscp || of_packet == last_hop_dscp; }
 };
 
-struct SwitchConfig {
+// The rules of the base are those of all ports that have none of their own.
+struct SwitchConfig : PortRules {
   std::string name;
   std::vector<SwitchPortConfig> ports;
   int64_t buffer_bytes = 0;  // whole buffer: reserves, headroom and shared part
@@ -99,9 +109,7 @@ struct SwitchConfig {
   std::array<uint8_t, kPriorities> class_to_group{};
   std::array<uint8_t, kPriorities> group_to_priority{};  // PFC priority that pauses the senders of a group
   std::array<uint8_t, kPriorities> priority_to_queue{};  // queue paused by a received PFC priority
-  std::array<PriorityGroupConfig, kPriorities> groups{};
-  std::array<QueueConfig, kPriorities> queues{};
-  bool pfc = false;
+  std::vector<PortRules> port_rules;  // of ports that differ
   uint16_t pause_quanta = 65535;
   Nanos watchdog_detect_ns = 0;  // 0: off; a non-empty queue paused this long is in a storm
   Nanos watchdog_restore_ns = 0;
@@ -116,6 +124,8 @@ struct SwitchConfig {
   std::vector<SwitchFault> faults;
   // routes[destination]: ports towards it; empty: unreachable, dropped.
   std::vector<std::vector<uint16_t>> routes;
+
+  const PortRules& rules_of(const SwitchPortConfig& port) const { return port.rules == 0 ? *this : port_rules[port.rules - 1]; }
 };
 
 // Buffer bytes that are not shared: the reserves of all ports, and their headroom or its pool.

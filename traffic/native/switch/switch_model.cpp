@@ -35,9 +35,13 @@ SwitchModel::SwitchModel(const SwitchConfig& config, SwitchSink& sink, Nanos beg
   ports_.resize(config.ports.size());
   for (size_t port = 0; port < ports_.size(); ++port) ports_[port].line = FrameLine(config.ports[port].rate_bps);
   fault_seen_.assign(config.faults.size(), 0);
-  for (size_t queue = 0; queue < kPriorities; ++queue) {
-    if (config.queues[queue].strict) strict_ |= static_cast<uint8_t>(1U << queue);
-    if (config.pfc && config.groups[queue].lossless) pausing_groups_ |= static_cast<uint8_t>(1U << queue);
+  pausing_groups_.assign(config.ports.size(), 0);
+  for (size_t port = 0; port < ports_.size(); ++port) {
+    const PortRules& rules = buffer_.rules(port);
+    for (size_t number = 0; number < kPriorities; ++number) {
+      if (rules.queues[number].strict) ports_[port].strict |= static_cast<uint8_t>(1U << number);
+      if (rules.pfc && rules.groups[number].lossless) pausing_groups_[port] |= static_cast<uint8_t>(1U << number);
+    }
   }
 }
 
@@ -208,7 +212,7 @@ bool SwitchModel::trim(uint32_t packet, size_t out_port, Nanos now) {
   const uint8_t traffic_class = config_.dscp_to_class[dscp & 63];
   const size_t queue = rule.queue >= 0 ? static_cast<size_t>(rule.queue) : config_.class_to_queue[traffic_class];
   // Nor are packets of the queue for trimmed packets, whose room the trimmed packet would need.
-  if (!config_.queues[refused_by].trims || queue == refused_by) return false;
+  if (!buffer_.rules(out_port).queues[refused_by].trims || queue == refused_by) return false;
   const size_t group = config_.class_to_group[traffic_class];
   const auto trimmed_bytes = std::min(p.frame.frame_bytes, static_cast<int32_t>(rule.frame_bytes));
   QueueCounters& refusing = counters_[out_port].queues[refused_by];
@@ -239,7 +243,7 @@ void SwitchModel::enqueue(uint32_t packet, size_t out_port, size_t queue, Nanos 
   q.tail = packet;
   ports_[out_port].filled |= static_cast<uint8_t>(1U << queue);
   ++queued_packets_;
-  if (!config_.queues[queue].mark_at_dequeue) {
+  if (!buffer_.rules(out_port).queues[queue].mark_at_dequeue) {
     mark(p, out_port, queue, buffer_.lane(out_port, queue).queue_bytes);
   }
   control_pause(p.in_port, p.group, now);
@@ -276,7 +280,7 @@ void SwitchModel::serve(size_t port, Nanos now) {
     kick(port, now);
     return;
   }
-  const int queue = choose(p, now);
+  const int queue = choose(port, now);
   if (queue < 0) return;
   // In this order: sending may cause a pause frame, which goes before the next frame.
   send(port, static_cast<size_t>(queue), now);
@@ -285,24 +289,26 @@ void SwitchModel::serve(size_t port, Nanos now) {
   schedule(p.line.free_ns(), Kind::line_free, port, 0);
 }
 
-int SwitchModel::choose(Port& port, Nanos now) {
+int SwitchModel::choose(size_t number, Nanos now) {
+  Port& port = ports_[number];
   if ((port.filled & (port.filled - 1)) == 0) {  // at most one queue
     if (port.filled == 0) return -1;
     const int queue = std::countr_zero(port.filled);
     return port.queues[queue].paused_until_ns <= now ? queue : -1;
   }
-  for (unsigned left = port.filled & strict_; left != 0;) {
+  for (unsigned left = port.filled & port.strict; left != 0;) {
     const int queue = std::bit_width(left) - 1;
     if (port.queues[queue].paused_until_ns <= now) return queue;
     left &= ~(1U << queue);
   }
-  return choose_weighted(port, now);
+  return choose_weighted(number, now);
 }
 
 // Deficit round robin (Shreedhar and Varghese 1996): a queue's turn continues while its deficit covers its next frame.
-int SwitchModel::choose_weighted(Port& port, Nanos now) {
+int SwitchModel::choose_weighted(size_t number, Nanos now) {
+  Port& port = ports_[number];
   unsigned ready = 0;
-  for (unsigned left = port.filled & ~unsigned{strict_}; left != 0; left &= left - 1) {
+  for (unsigned left = port.filled & ~unsigned{port.strict}; left != 0; left &= left - 1) {
     const int queue = std::countr_zero(left);
     if (port.queues[queue].paused_until_ns <= now) ready |= 1U << queue;
   }
@@ -313,7 +319,7 @@ int SwitchModel::choose_weighted(Port& port, Nanos now) {
     Queue& q = port.queues[queue];
     if ((ready >> queue & 1) != 0) {
       if (!port.turn_begun) {
-        q.deficit_bytes += kQuantumBytes * config_.queues[queue].weight;
+        q.deficit_bytes += kQuantumBytes * buffer_.rules(number).queues[queue].weight;
         port.turn_begun = true;
       }
       const int64_t next_bytes = packets_[q.head].frame.frame_bytes;
@@ -341,7 +347,7 @@ void SwitchModel::send(size_t port, size_t queue, Nanos now) {
     prefetch(&packets_[q.head]);
   }
   LaneUse& use = buffer_.lane(port, queue);
-  if (config_.queues[queue].mark_at_dequeue) mark(p, port, queue, use.queue_bytes);
+  if (buffer_.rules(port).queues[queue].mark_at_dequeue) mark(p, port, queue, use.queue_bytes);
   const int32_t bytes = p.frame.frame_bytes;
   buffer_.release(p.in_port, p.group, port, queue, bytes);
   --queued_packets_;
@@ -368,7 +374,7 @@ void SwitchModel::send(size_t port, size_t queue, Nanos now) {
 
 // RFC 3168 marking by queue length, including the frame itself.
 void SwitchModel::mark_above_kmin(Packet& packet, size_t port, size_t queue, int64_t queue_bytes, uint64_t number) {
-  const QueueConfig& rule = config_.queues[queue];
+  const QueueConfig& rule = buffer_.rules(port).queues[queue];
   if (packet.frame.trimmed) return;  // trimming is already the congestion signal
   if (!rule.ecn || packet.frame.ecn == kCongestionExperienced) return;
   if (queue_bytes < rule.kmax_bytes) {

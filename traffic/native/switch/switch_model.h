@@ -177,6 +177,7 @@ class SwitchModel {
     uint8_t filled = 0;  // queues with packets, as bits
     uint8_t turn = 0;    // of deficit round robin
     uint8_t xoff_sent = 0;  // paused priorities, as bits
+    uint8_t strict = 0;     // its strict queues, as bits
     Queue queues[kPriorities];
     bool refresh_event[kPriorities] = {};
     Nanos xoff_ns[kPriorities] = {};  // time of the last xoff
@@ -192,11 +193,11 @@ class SwitchModel {
   bool trim(uint32_t packet, size_t out_port, Nanos now);
   void discard(uint32_t packet, SwitchDrop why, Nanos now);
   void serve(size_t port, Nanos now);
-  int choose(Port& port, Nanos now);
-  int choose_weighted(Port& port, Nanos now);
+  int choose(size_t port, Nanos now);
+  int choose_weighted(size_t port, Nanos now);
   void send(size_t port, size_t queue, Nanos now);
   void mark(Packet& packet, size_t port, size_t queue, int64_t queue_bytes) {
-    const QueueConfig& rule = config_.queues[queue];
+    const QueueConfig& rule = buffer_.rules(port).queues[queue];
     const uint64_t number = ports_[port].queues[queue].offered_packets++;
     if (packet.frame.ecn == kNotEcnCapable || queue_bytes < rule.kmin_bytes) return;
     mark_above_kmin(packet, port, queue, queue_bytes, number);
@@ -210,7 +211,7 @@ class SwitchModel {
   void kick(size_t port, Nanos now);
   // Runs twice per packet and mostly changes nothing.
   void control_pause(size_t port, size_t group, Nanos now) {
-    if ((pausing_groups_ >> group & 1) == 0) return;
+    if ((pausing_groups_[port] >> group & 1) == 0) return;
     if (paused_senders_ > 0 || buffer_.over_threshold(port, group)) pause_or_resume(port, group, now);
   }
   [[gnu::noinline]] void pause_or_resume(size_t port, size_t group, Nanos now);
@@ -238,8 +239,7 @@ class SwitchModel {
   uint64_t owner_;  // owner number of its events
   SwitchWays ways_;
   std::vector<int64_t> fault_seen_;
-  uint8_t strict_ = 0;          // queues, as bits
-  uint8_t pausing_groups_ = 0;  // groups that pause their senders, as bits
+  std::vector<uint8_t> pausing_groups_;  // by port: groups that pause their senders, as bits
   size_t paused_senders_ = 0;   // bits set in `xoff_sent` of all ports
   SwitchRandom random_;  // of ways
   uint64_t mark_key_;    // of the seed of marks

@@ -31,7 +31,7 @@ void SwitchModel::pause_or_resume(size_t port, size_t group, Nanos now) {
 // Several groups may use one priority; all of them must have room again.
 bool SwitchModel::may_resume(size_t port, size_t priority) const {
   for (size_t group = 0; group < kPriorities; ++group) {
-    if (config_.group_to_priority[group] != priority || !config_.groups[group].lossless) continue;
+    if (config_.group_to_priority[group] != priority || !buffer_.rules(port).groups[group].lossless) continue;
     if (!buffer_.under_resume(port, group)) return false;
   }
   return true;
@@ -68,7 +68,7 @@ void SwitchModel::refresh_pause(size_t port, size_t priority, Nanos now) {
 void SwitchModel::on_pause(size_t port, uint8_t priority, uint16_t quanta, Nanos now) {
   if (!ports_[port].connected) return;
   ++counters_[port].pfc_rx[priority];
-  if (!config_.pfc || !config_.ports[port].honours_pause) return;
+  if (!buffer_.rules(port).pfc || !config_.ports[port].honours_pause) return;
   const size_t queue = config_.priority_to_queue[priority];
   Queue& q = ports_[port].queues[queue];
   q.last_pause_ns = now;
