@@ -111,7 +111,7 @@ void bind_kineto(nb::module_& module) {
   module.attr("EVENT_DEVICE") = static_cast<int>(etloop::EventKind::device);
   module.attr("EVENT_CALL") = static_cast<int>(etloop::EventKind::call);
   module.attr("EVENT_RAW") = static_cast<int>(etloop::EventKind::raw);
-  nb::class_<KinetoScanner>(module, "KinetoScanner", "Looks at profiler events without making values of those nobody asks for.")
+  nb::class_<KinetoScanner>(module, "KinetoScanner", "Reads profiler events without making values of those that are not needed.")
       .def(
           "__init__",
           [](KinetoScanner* self, nb::callable classify) {
@@ -119,7 +119,7 @@ void bind_kineto(nb::module_& module) {
               return nb::cast<bool>(classify(nb::str(name.data(), name.size())));
             });
           },
-          "classify"_a, "`classify` says of each name, once, whether calls of that name are to be read whole.")
+          "classify"_a, "`classify` returns for each name, once, whether calls of that name are to be read whole.")
       .def(
           "scan",
           [](KinetoScanner& self, const nb::str& text, size_t at, int64_t index) {

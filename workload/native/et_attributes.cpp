@@ -215,7 +215,7 @@ std::string storage_value(std::span<const uint8_t> info, int64_t& out) {
       ProtoField part;
       while (operation.next(part)) {
         if (part.field != detail.count_field) continue;
-        if (part.wire_type != WireType::varint) return "has a size that is no integer";
+        if (part.wire_type != WireType::varint) return "has a size that is not an integer";
         if (part.number > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()) / detail.unit_bytes)
           return "moves more bytes than a signed 64-bit number holds";
         out = static_cast<int64_t>(part.number * detail.unit_bytes);
@@ -252,10 +252,10 @@ std::string split_values(const AttributeBody& body, std::vector<int64_t>& out) {
 
 bool is_utf8(std::string_view text) {
   for (size_t i = 0; i < text.size();) {
-    const auto lead = static_cast<uint8_t>(text[i]);
-    const size_t length = lead < 0x80 ? 1 : lead >> 5 == 6 ? 2 : lead >> 4 == 14 ? 3 : lead >> 3 == 30 ? 4 : 0;
+    const auto head = static_cast<uint8_t>(text[i]);
+    const size_t length = head < 0x80 ? 1 : head >> 5 == 6 ? 2 : head >> 4 == 14 ? 3 : head >> 3 == 30 ? 4 : 0;
     if (length == 0 || i + length > text.size()) return false;
-    uint32_t point = length == 1 ? lead : lead & (0x7FU >> length);
+    uint32_t point = length == 1 ? head : head & (0x7FU >> length);
     for (size_t k = 1; k < length; ++k) {
       const auto byte = static_cast<uint8_t>(text[i + k]);
       if (byte >> 6 != 2) return false;

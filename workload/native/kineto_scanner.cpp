@@ -14,7 +14,7 @@ constexpr int64_t kMostMicroseconds = INT64_MAX / 1000;
 constexpr int64_t kNone = -1;
 
 // Arguments that identify a collective: an event with one is read completely.
-constexpr std::array<std::string_view, 12> kTelling{
+constexpr std::array<std::string_view, 12> kIdentifying{
     "Collective name", "In msg nelems",      "Out msg nelems",      "In split size", "Out split size", "Group size",
     "dtype",           "Process Group Name", "Process Group Ranks", "Src Rank",      "Dst Rank",       "Rank"};
 
@@ -233,8 +233,8 @@ std::optional<int64_t> nanoseconds(const Value& value) {
 
 struct KinetoScanner::Fields {
   Value category, phase, name, start, duration, thread, stream, external, external_lower, correlation, record;
-  bool tells = false;  // it has an argument that identifies a collective
-  bool odd = false;    // its arguments are not an object
+  bool identifies = false;  // it has an argument that identifies a collective
+  bool odd = false;         // its arguments are not an object
 };
 
 namespace {
@@ -246,7 +246,7 @@ bool read_arguments(Reader& reader, auto& fields) {
   }
   // A second `args` replaces the first.
   fields.stream = fields.external = fields.external_lower = fields.correlation = fields.record = {};
-  fields.tells = false;
+  fields.identifies = false;
   reader.has('{');
   if (reader.has('}')) return true;
   while (true) {
@@ -260,7 +260,7 @@ bool read_arguments(Reader& reader, auto& fields) {
     if (key == "correlation") wanted = &fields.correlation;
     if (key == "Record function id") wanted = &fields.record;
     if (wanted != nullptr ? !read_value(reader, *wanted, 2) : !reader.value(2)) return false;
-    fields.tells = fields.tells || std::find(kTelling.begin(), kTelling.end(), key) != kTelling.end();
+    fields.identifies = fields.identifies || std::find(kIdentifying.begin(), kIdentifying.end(), key) != kIdentifying.end();
     if (reader.has('}')) return true;
     if (!reader.has(',')) return false;
   }
@@ -352,7 +352,7 @@ bool KinetoScanner::keep(const Fields& fields, size_t begin, size_t end, int64_t
       return true;
     }
   } else {
-    event.kind = fields.tells ? EventKind::raw : EventKind::device;
+    event.kind = fields.identifies ? EventKind::raw : EventKind::device;
     const std::optional<int64_t> stream = integer(fields.stream.kind == Kind::absent ? fields.thread : fields.stream);
     const Value& external = fields.external.kind == Kind::absent ? fields.external_lower : fields.external;
     if (!stream || *stream < 0 || !optional_integer(external, event.external)) return false;
