@@ -197,7 +197,7 @@ def test_a_job_that_waits_for_itself_says_so_and_for_what() -> None:
     )
     job = assignment(programs, transport=WIDE)
     outcome = flow_level(job, ideal_network(job))
-    assert outcome.failure == "nothing is left to happen: the job waits for itself"
+    assert outcome.failure == "no event is left: the job waits for itself"
     assert {(int(wait["rank"]), int(wait["op"])) for wait in outcome.waits} >= {(0, 0), (1, 0)}
 
 

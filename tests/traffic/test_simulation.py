@@ -263,7 +263,7 @@ def test_a_wait_that_cannot_end_is_told() -> None:
         message_bytes=np.array([0], np.int64),
     )
     outcome = simulate(replace(job, programs=(job.programs[0], idle)), SimulationSettings())
-    assert outcome.failure == "nothing is left to happen: the job waits for itself"
+    assert outcome.failure == "no event is left: the job waits for itself"
     assert set(outcome.waits["kind"]) == {WaitKind.CLEAR_TO_SEND, WaitKind.DATA}
     assert set(outcome.waits["peer_rank"]) == {1}
 

@@ -126,7 +126,7 @@ def test_a_job_that_waits_for_itself_ends_beside_a_stream_that_never_does() -> N
     mutual = ((HandOp("recv", 8, peer=peer), HandOp("send", 8, deps=(0,), peer=peer)) for peer in (1, 0))
     job = assignment(tuple(mutual), transport=TRANSPORT)
     outcome = through(job, star(2), TwinSettings(limit_ns=3600 * GBPS, streams=(stream(),)))
-    assert outcome.failure == "nothing is left to happen: the job waits for itself"
+    assert outcome.failure == "no event is left: the job waits for itself"
 
 
 def test_packets_of_streams_count_towards_what_is_affordable() -> None:

@@ -25,7 +25,7 @@ void too_many_turns_at_one_do_not() {
   while (guard.passes(17, none)) ++turns;
   CHECK(turns >= 3 && turns < 6);
   const std::string failure = guard.failure("port a0/p, fault rule 0");
-  CHECK(failure.find("port a0/p, fault rule 0 is due at 17 ns again and again") != std::string::npos);
+  CHECK(failure.find("port a0/p, fault rule 0 is scheduled at 17 ns again and again") != std::string::npos);
 }
 
 void what_ends_operations_may_go_on() {

@@ -32,7 +32,7 @@ struct OwnValues {
       : paths(params, first_port), values(params.choice, paths, seed) {}
   uint16_t next() { return values.next(); }
   uint16_t next_but(uint16_t failed) { return values.next_but(failed); }
-  void tell(uint16_t value, EntropyEvent event) { paths.tell(value, event); }
+  void apply(uint16_t value, EntropyEvent event) { paths.apply(value, event); }
   void arrived_clean(uint16_t value, uint32_t packets = 1) { values.arrived_clean(value, packets); }
   bool next_to_probe(uint16_t& value) { return paths.next_to_probe(value, ++now, 1); }
   EntropyState state_of(uint16_t value) const { return paths.state_of(value); }
@@ -77,7 +77,7 @@ void rotation_takes_each_in_turn() {
 
 void a_marked_value_misses_one_turn() {
   OwnValues values(params(EntropyChoice::rotation, 4), kFirst, 0);
-  values.tell(kFirst + 1, EntropyEvent::marked);
+  values.apply(kFirst + 1, EntropyEvent::marked);
   CHECK_EQ(values.next(), kFirst);
   CHECK_EQ(values.next(), kFirst + 2);
   CHECK_EQ(values.next(), kFirst + 3);
@@ -87,8 +87,8 @@ void a_marked_value_misses_one_turn() {
 
 void one_value_at_most_is_forgiven_for_a_packet() {
   OwnValues values(params(EntropyChoice::rotation, 4), kFirst, 0);
-  values.tell(kFirst, EntropyEvent::marked);
-  values.tell(kFirst + 1, EntropyEvent::marked);
+  values.apply(kFirst, EntropyEvent::marked);
+  values.apply(kFirst + 1, EntropyEvent::marked);
   CHECK_EQ(values.next(), kFirst + 2);
   CHECK(values.state_of(kFirst) == EntropyState::good);
   CHECK(values.state_of(kFirst + 1) == EntropyState::skip);
@@ -98,7 +98,7 @@ void where_all_are_to_be_skipped_a_packet_still_leaves() {
   for (const EntropyChoice choice : kChoices) {
     OwnValues values(params(choice, 3), kFirst, 7);
     for (uint16_t i = 0; i < 3; ++i) {
-      for (int times = 0; times < 20; ++times) values.tell(static_cast<uint16_t>(kFirst + i), EntropyEvent::marked);
+      for (int times = 0; times < 20; ++times) values.apply(static_cast<uint16_t>(kFirst + i), EntropyEvent::marked);
     }
     const uint16_t value = values.next();
     CHECK(value >= kFirst && value < kFirst + 3);
@@ -107,7 +107,7 @@ void where_all_are_to_be_skipped_a_packet_still_leaves() {
 
 void no_more_are_withdrawn_than_leave_enough() {
   OwnValues values(params(EntropyChoice::rotation, 6, 4), kFirst, 0);
-  for (uint16_t i = 0; i < 6; ++i) values.tell(static_cast<uint16_t>(kFirst + i), EntropyEvent::withdrawn);
+  for (uint16_t i = 0; i < 6; ++i) values.apply(static_cast<uint16_t>(kFirst + i), EntropyEvent::withdrawn);
   CHECK_EQ(values.active(), size_t{4});
   std::set<uint16_t> taken;
   for (int i = 0; i < 60; ++i) taken.insert(values.next());
@@ -117,12 +117,12 @@ void no_more_are_withdrawn_than_leave_enough() {
 void a_withdrawn_value_comes_back_by_a_probe() {
   for (const EntropyChoice choice : kChoices) {
     OwnValues values(params(choice, 4), kFirst, 3);
-    values.tell(kFirst + 2, EntropyEvent::withdrawn);
+    values.apply(kFirst + 2, EntropyEvent::withdrawn);
     for (int i = 0; i < 40; ++i) CHECK(values.next() != kFirst + 2);
     uint16_t probed = 0;
     CHECK(values.next_to_probe(probed));
     CHECK_EQ(probed, kFirst + 2);
-    values.tell(probed, EntropyEvent::probe_answered);
+    values.apply(probed, EntropyEvent::probe_answered);
     CHECK(!values.next_to_probe(probed));
     std::set<uint16_t> taken;
     for (int i = 0; i < 400; ++i) taken.insert(values.next());
@@ -134,14 +134,14 @@ void recycling_takes_what_arrived_unmarked_first() {
   OwnValues values(params(EntropyChoice::recycled, 64), kFirst, 11);
   values.arrived_clean(kFirst + 9);
   values.arrived_clean(kFirst + 3);
-  values.tell(kFirst + 3, EntropyEvent::marked);
+  values.apply(kFirst + 3, EntropyEvent::marked);
   CHECK_EQ(values.next(), kFirst + 9);
   CHECK(values.state_of(kFirst + 3) == EntropyState::skip);
 }
 
 void recycling_takes_a_value_again_once_it_arrives_unmarked() {
   OwnValues values(params(EntropyChoice::recycled, 64), kFirst, 11);
-  values.tell(kFirst + 3, EntropyEvent::marked);
+  values.apply(kFirst + 3, EntropyEvent::marked);
   values.arrived_clean(kFirst + 3);
   CHECK(values.state_of(kFirst + 3) == EntropyState::good);
   CHECK_EQ(values.next(), kFirst + 3);
@@ -157,8 +157,8 @@ void recycling_takes_a_value_for_every_packet_of_its_answer() {
 
 void each_mark_costs_another_turn_with_penalties() {
   OwnValues values(params(EntropyChoice::penalties, 2), kFirst, 0);
-  values.tell(kFirst, EntropyEvent::marked);
-  values.tell(kFirst, EntropyEvent::marked);
+  values.apply(kFirst, EntropyEvent::marked);
+  values.apply(kFirst, EntropyEvent::marked);
   CHECK_EQ(values.next(), kFirst + 1);
   CHECK_EQ(values.next(), kFirst + 1);
   CHECK_EQ(values.next(), kFirst);
@@ -167,7 +167,7 @@ void each_mark_costs_another_turn_with_penalties() {
 void values_of_others_are_ignored() {
   OwnValues values(params(EntropyChoice::rotation, 4), kFirst, 0);
   for (const uint32_t other : {0U, 4971U, kFirst - 1U, kFirst + 4U, 65'535U}) {
-    values.tell(static_cast<uint16_t>(other), EntropyEvent::withdrawn);
+    values.apply(static_cast<uint16_t>(other), EntropyEvent::withdrawn);
     values.arrived_clean(static_cast<uint16_t>(other));
   }
   CHECK_EQ(values.active(), size_t{4});
@@ -196,7 +196,7 @@ void what_one_queue_pair_loses_none_to_that_peer_takes() {
       CHECK(first.next() != kFirst + 1);
       CHECK(second.next() != kFirst + 1);
     }
-    paths.tell(kFirst + 1, EntropyEvent::probe_answered);
+    paths.apply(kFirst + 1, EntropyEvent::probe_answered);
     std::set<uint16_t> taken;
     for (int i = 0; i < 400; ++i) taken.insert(second.next());
     CHECK_EQ(taken.size(), size_t{4});
@@ -212,7 +212,7 @@ void queue_pairs_begin_at_values_of_their_own() {
 
 void a_withdrawn_value_is_probed_once_for_all_in_an_interval() {
   PathStates paths(params(EntropyChoice::rotation, 8), kFirst);
-  for (const uint16_t value : {2, 5}) paths.tell(static_cast<uint16_t>(kFirst + value), EntropyEvent::withdrawn);
+  for (const uint16_t value : {2, 5}) paths.apply(static_cast<uint16_t>(kFirst + value), EntropyEvent::withdrawn);
   uint16_t probed = 0;
   CHECK(paths.next_to_probe(probed, 1'000, 100));
   CHECK_EQ(probed, kFirst + 2);
@@ -230,7 +230,7 @@ void what_must_not_be_lost_takes_a_proven_path() {
   std::set<uint16_t> taken;
   for (int i = 0; i < 8; ++i) taken.insert(values.next_proven());
   CHECK(taken == (std::set<uint16_t>{kFirst + 20, kFirst + 40}));
-  paths.tell(kFirst + 20, EntropyEvent::withdrawn);
+  paths.apply(kFirst + 20, EntropyEvent::withdrawn);
   for (int i = 0; i < 8; ++i) CHECK_EQ(values.next_proven(), kFirst + 40);
   for (uint16_t i = 0; i < 8; ++i) paths.arrived(static_cast<uint16_t>(kFirst + 50 + i));
   for (int i = 0; i < 16; ++i) CHECK(values.next_proven() >= kFirst + 50);
@@ -277,7 +277,7 @@ void a_plane_that_only_loses_is_left_until_a_probe_by_it_is_answered() {
   uint16_t probed = 0;
   CHECK(paths.next_to_probe(probed, 1'000, 100));
   CHECK_EQ(probed % kPlanes, 2);
-  paths.tell(probed, EntropyEvent::probe_answered);
+  paths.apply(probed, EntropyEvent::probe_answered);
   CHECK_EQ(paths.suspected(), 0U);
   std::set<uint32_t> taken;
   for (int i = 0; i < 100; ++i) taken.insert(values.next() % kPlanes);
@@ -306,9 +306,9 @@ void what_was_learnt_of_a_plane_that_was_down_is_forgotten_when_it_is_up() {
   PathStates paths(params(EntropyChoice::rotation, 64), kFirst, kPlanes);
   paths.set_planes(0b10);
   const uint16_t value = kFirst;
-  paths.tell(value, EntropyEvent::withdrawn);
+  paths.apply(value, EntropyEvent::withdrawn);
   const uint16_t other = kFirst + 1;
-  paths.tell(other, EntropyEvent::withdrawn);
+  paths.apply(other, EntropyEvent::withdrawn);
   paths.set_planes(0b11);
   CHECK_EQ(paths.state_of(value), EntropyState::good);
   CHECK_EQ(paths.state_of(other), EntropyState::assumed_bad);  // its plane was up all the time
@@ -331,10 +331,10 @@ void what_keeps_order_stays_on_a_plane_until_it_fails_there() {
     // Answers go where the peer was heard, and data stay where they are.
     CHECK_EQ(values.next(1U << (i % kPlanes)) % kPlanes, i % kPlanes);
   }
-  paths.tell(first, EntropyEvent::withdrawn);
+  paths.apply(first, EntropyEvent::withdrawn);
   const uint16_t second = values.next();
   CHECK(second != first);
-  paths.tell(first, EntropyEvent::probe_answered);
+  paths.apply(first, EntropyEvent::probe_answered);
   for (int i = 0; i < 20; ++i) CHECK_EQ(values.next(), second);  // it does not go back
   paths.set_planes(0b1111 & ~(1U << second % kPlanes));
   CHECK(values.next() != second);
@@ -348,12 +348,12 @@ void when_the_last_path_in_order_fails_the_others_are_tried_again() {
   for (int round = 0; round < 3; ++round) {
     for (uint32_t i = 0; i < kPlanes - 1; ++i) {
       tried.insert(values.next());
-      paths.tell(values.next(), EntropyEvent::withdrawn);
+      paths.apply(values.next(), EntropyEvent::withdrawn);
     }
   }
   CHECK_EQ(tried.size(), size_t{kPlanes});
   PathStates alone(in_order(), kFirst, 1);
-  alone.tell(kFirst, EntropyEvent::withdrawn);
+  alone.apply(kFirst, EntropyEvent::withdrawn);
   CHECK(alone.in_use(0));  // there is no other
 }
 

@@ -388,7 +388,7 @@ void what_keeps_time_from_advancing_is_named() {
   fabric.advance(999);
   CHECK_EQ(fabric.stalled(), std::string());
   fabric.advance(2000);
-  CHECK(fabric.stalled().find("time does not advance: a change of link 1 is due at 1000 ns") == 0);
+  CHECK(fabric.stalled().find("time does not advance: a change of link 1 is scheduled at 1000 ns") == 0);
 }
 
 // As many frames at an instant as all ports of a large network can have.

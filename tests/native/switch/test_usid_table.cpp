@@ -108,7 +108,7 @@ void what_nobody_knows_goes_nowhere() {
   CHECK_EQ(blind.send("fc00:1:e003:d001::"), -1);
 }
 
-// A port that is down leads nowhere; a way to another switch is another one.
+// A port that is down forwards no packet; a way to another switch is another one.
 void a_link_that_is_down_is_no_way() {
   const SwitchConfig config = led_config();
   LedBench bench(config);
@@ -125,7 +125,7 @@ void what_cannot_be_is_refused() {
   CHECK_EQ(validate(config), "usids[2]: is 0, or not above the one before it");
   config = led_config();
   config.usids.entries[1].ports.clear();
-  CHECK_EQ(validate(config), "usids[1]: leads nowhere");
+  CHECK_EQ(validate(config), "usids[1]: has no port");
   config = led_config();
   config.usids.entries[5].ports = {4};
   CHECK_EQ(validate(config), "usids[5]: names port 4");

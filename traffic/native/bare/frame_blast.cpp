@@ -71,7 +71,7 @@ Result<std::vector<uint8_t>> make_frame(FrameFlows& flows, const BlastSettings& 
   run.flow = *flow;
   while ((header = flows.headers(run, settings.segment_bytes, monotonic_ns())).empty()) {
     if (monotonic_ns() > deadline) {
-      return Error{settings.dst_ip.text() + " is no neighbour that answers; look at ip neighbour"};
+      return Error{settings.dst_ip.text() + " does not answer ARP or neighbour discovery; look at ip neighbour"};
     }
     wait_for(-1, 0, 1);
   }

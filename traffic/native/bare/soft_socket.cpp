@@ -90,7 +90,7 @@ Result<void> SoftSocket::State::open(const std::string& interface, bool promiscu
   std::memcpy(mac.data(), request.ifr_hwaddr.sa_data, mac.size());
   if (!set_option(fd, SOL_PACKET, PACKET_AUXDATA, 1) || !set_option(fd, SOL_PACKET, PACKET_VNET_HDR, 1) ||
       !set_option(fd, SOL_PACKET, PACKET_IGNORE_OUTGOING, 1) || !set_option(fd, SOL_SOCKET, SO_TIMESTAMPNS, 1)) {
-    return Error{"the kernel does not tell a packet socket what is needed (tags, joined frames, stamps): " + errno_text(errno) +
+    return Error{"the kernel does not report tags, joined frames and stamps to a packet socket: " + errno_text(errno) +
                  "; Linux 4.20 does"};
   }
   set_option(fd, SOL_PACKET, PACKET_QDISC_BYPASS, 1);

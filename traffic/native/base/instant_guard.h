@@ -28,7 +28,7 @@ class InstantGuard {
 
   // Return the failure text, with the component that requested the same instant again.
   [[gnu::cold]] std::string failure(const std::string& component) const {
-    return "time does not advance: " + component + " is due at " + std::to_string(at_ns_) + " ns again and again, after " +
+    return "time does not advance: " + component + " is scheduled at " + std::to_string(at_ns_) + " ns again and again, after " +
            std::to_string(most_) + " turns at that instant; this is a defect of etloop or of a plugin: report it with " +
            "the scenario";
   }

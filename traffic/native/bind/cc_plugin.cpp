@@ -30,7 +30,7 @@ Result<Plugin> registered_plugin(const std::string& name) {
   Registered& all = registered();
   const std::lock_guard<std::mutex> held(all.lock);
   const auto found = all.tables.find(name);
-  if (found == all.tables.end()) return Error{name + " is no congestion control of this process"};
+  if (found == all.tables.end()) return Error{name + " is not a congestion control of this process"};
   return Plugin{nullptr, found->second};
 }
 

@@ -60,7 +60,7 @@ wire::Opcode opcode_of(uint8_t value) {
   const std::array<uint8_t, wire::kMaxHeaderBytes> header{value};
   const wire::Malformed found = wire::decode(header, wire::kMaxHeaderBytes + wire::kIcrcBytes, packet);
   if (found == wire::Malformed::unknown_opcode || found == wire::Malformed::other_transport) {
-    throw nb::value_error(("opcode " + std::to_string(value) + " is not one of ours").c_str());
+    throw nb::value_error(("opcode " + std::to_string(value) + " is not supported").c_str());
   }
   return static_cast<wire::Opcode>(value);
 }

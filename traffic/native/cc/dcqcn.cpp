@@ -57,7 +57,7 @@ constexpr Setting kNs3[] = {
 };
 constexpr etloop_cc_profile kProfiles[] = {
     profile_of("connectx", "ConnectX defaults (mlxconfig, DOCA)", kConnectx),
-    profile_of("paper", "DCQCN as published; hai_rate and min_rate are ours", kPaper),
+    profile_of("paper", "DCQCN as published; hai_rate and min_rate are chosen by ETLoop", kPaper),
     profile_of("ns3", "the HPCC authors' ns-3 model of Mellanox's version, no byte counter", kNs3),
 };
 

@@ -288,8 +288,8 @@ void Core::stall(const InstantGuard& guard, const std::string& owner, Nanos now)
   int32_t rule = -1;
   if (faults_ != nullptr) rule = faults_->due_rule(now);
   if (path_faults_ != nullptr) rule = path_faults_->due_rule(now);
-  std::string component = "what it has to send";
-  if (due_ns > now) component = "what comes to it, or what it sends";
+  std::string component = "a transmission";
+  if (due_ns > now) component = "a reception or a transmission";
   else if (ops_.any_ready()) component = "an operation that is ready";
   else if (events_.next_due() == due_ns) component = describe(events_.front(), connections_, queue_pairs_);
   else if (start_ns_ == due_ns) component = "the start of the ranks";

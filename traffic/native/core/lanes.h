@@ -19,7 +19,7 @@
 
 namespace etloop {
 
-// What the lanes of an op need to know of it.
+// Properties of an op that its lanes use.
 struct OpWork {
   int32_t table = 0;  // row of the plan's schedules
   const Cutting* cutting = nullptr;

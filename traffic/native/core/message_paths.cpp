@@ -12,7 +12,7 @@ void MessagePaths::load(size_t ranks) {
   rank_links_.assign(ranks, {});
 }
 
-// On the wire a message is one request; its packets must be fewer than the PSNs that a queue pair can tell apart.
+// On the wire a message is one request; its packets must be fewer than the PSNs that a queue pair can distinguish.
 int64_t MessagePaths::most_message_bytes(int32_t connection) const {
   if (!connections_.on_wire(connection)) return kMaxMessageBytes;
   return std::min(kMaxMessageBytes, static_cast<int64_t>(kMostPacketsPerRequest) * plan_.transport.path_mtu_bytes);

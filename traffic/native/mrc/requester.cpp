@@ -116,7 +116,7 @@ AckOutcome Requester::on_nack(const wire::mrc::Neth& nack, Nanos now) {
     return outcome;
   }
   const auto value = static_cast<uint16_t>(nack.entropy);
-  if (nack.reason == NackReason::trimmed) sender_.entropy().paths().tell(value, multipath::EntropyEvent::marked);
+  if (nack.reason == NackReason::trimmed) sender_.entropy().paths().apply(value, multipath::EntropyEvent::marked);
   sender_.note_answer(now);
   // Refers to an earlier transmission if its value is not that of the last one.
   if (packets.at(nack.nack_psn).entropy != value) return outcome;

@@ -68,7 +68,7 @@ void PathStates::change(uint32_t index, EntropyEvent event) {
   if (was_in_use != in_use(state)) active_ += in_use(state) ? size_t{1} : ~size_t{0};
 }
 
-void PathStates::tell(uint16_t value, EntropyEvent event) {
+void PathStates::apply(uint16_t value, EntropyEvent event) {
   uint32_t index = 0;
   if (!index_of(value, index)) return;
   if (penalties_ && event == EntropyEvent::marked) {

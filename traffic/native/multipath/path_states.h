@@ -54,7 +54,7 @@ class PathStates {
   bool in_use(uint32_t index) const { return in_use(values_[index].state) && plane_is_up(index); }
 
   // Apply an event reported by any queue pair. Unknown values are ignored.
-  void tell(uint16_t value, EntropyEvent event);
+  void apply(uint16_t value, EntropyEvent event);
   // A packet with this value arrived, or was lost at an unknown place. A value that loses two packets in a row is withdrawn: a
   // full queue occasionally loses packets of all values, a dead path all packets of its own.
   void arrived(uint16_t value);

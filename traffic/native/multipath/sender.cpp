@@ -146,12 +146,12 @@ std::optional<uint16_t> Sender::learn_value(const ArrivalReport& report) {
   switch (report.mark) {
     case PathMark::none:
       if (!report.answers_probe) return value;
-      entropy_.paths().tell(value, EntropyEvent::probe_answered);
+      entropy_.paths().apply(value, EntropyEvent::probe_answered);
       break;
     case PathMark::skip_once:
-      entropy_.paths().tell(value, report.answers_probe ? EntropyEvent::marked_by_probe : EntropyEvent::marked);
+      entropy_.paths().apply(value, report.answers_probe ? EntropyEvent::marked_by_probe : EntropyEvent::marked);
       break;
-    case PathMark::skip_always: entropy_.paths().tell(value, EntropyEvent::withdrawn); break;
+    case PathMark::skip_always: entropy_.paths().apply(value, EntropyEvent::withdrawn); break;
   }
   return std::nullopt;
 }
@@ -191,7 +191,7 @@ void Sender::learn_of_probe(const ArrivalReport& report, Nanos now, AckOutcome& 
   for (uint32_t i = 0; i < kBitmapPackets; ++i) {
     const uint32_t psn = advance(report.bitmap_psn, static_cast<int32_t>(i));
     if (!sent_.has(psn) || sent_.at(psn).state != SentState::under_way || sent_.at(psn).sent_ns > before_ns) continue;
-    entropy_.paths().tell(sent_.at(psn).entropy, EntropyEvent::withdrawn);
+    entropy_.paths().apply(sent_.at(psn).entropy, EntropyEvent::withdrawn);
     retransmit(psn);
     ++outcome.lost_packets;
   }
@@ -271,7 +271,7 @@ void Sender::lose_older_than(Nanos sent_before_ns) {
   for (uint32_t psn = sent_.oldest(); psn != sent_.next(); psn = advance(psn, 1)) {
     const SentPacket& packet = sent_.at(psn);
     if (packet.state != SentState::under_way || packet.sent_ns > sent_before_ns) continue;
-    entropy_.paths().tell(packet.entropy, EntropyEvent::withdrawn);
+    entropy_.paths().apply(packet.entropy, EntropyEvent::withdrawn);
     retransmit(psn);
   }
 }

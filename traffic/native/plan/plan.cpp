@@ -126,10 +126,10 @@ std::string validate_queues(const EnginePlan& plan, size_t index) {
   const PlannedPort& first = plan.ports[index - queue];
   if (first.queue != 0 || first.queues != port.queues || first.qpn_base != port.qpn_base ||
       first.qpn_count != port.qpn_count || first.addresses != port.addresses || first.transport != port.transport) {
-    return "it is no queue of the port that it follows";
+    return "it is not a queue of the port that it follows";
   }
   if (port.transport == plan.transport_number && plan.transport.kind == TransportKind::uet) {
-    return "its queues share an address, which UET cannot: its contexts are no queue pairs; write queues: 1";
+    return "its queues share an address, which UET cannot: its contexts are not queue pairs; write queues: 1";
   }
   return {};
 }
@@ -146,7 +146,7 @@ std::string validate_planes(const EnginePlan& plan, size_t index) {
   const PlannedPort& first = plan.ports[index - plane];
   if (first.plane != 0 || first.planes != port.planes || first.addresses.size() != port.addresses.size() ||
       first.link_bps != port.link_bps || first.udp_port != port.udp_port || first.transport != port.transport) {
-    return "it is no plane of the card that it follows";
+    return "it is not a plane of the card that it follows";
   }
   if (port.transport == plan.transport_number) {
     const MultipathSettings& paths = plan.transport.multipath;
@@ -155,7 +155,7 @@ std::string validate_planes(const EnginePlan& plan, size_t index) {
     if (sprays && paths.entropy_values % port.planes != 0) return "entropy values are not as many for every plane";
   }
   if (port.queue >= 0 || port.queues != 1) return "a card of several planes has no queues";
-  if (!port.segments.empty()) return "SRv6 does not lead packets over several planes of a card";
+  if (!port.segments.empty()) return "SRv6 does not route packets over several planes of a card";
   for (size_t a = 0; a < first.addresses.size(); ++a) {
     const auto known = plan.plane_addresses.find(first.addresses[a]);
     if (known == plan.plane_addresses.end() || known->second.size() != port.planes ||

@@ -95,7 +95,7 @@ std::string departures_refused(const Interface& interface) {
   } request{};
   request.head = {sizeof request, RTM_GETQDISC, NLM_F_REQUEST | NLM_F_DUMP, 1, 0};
   request.body.tcm_family = AF_UNSPEC;
-  const std::string unknown = "the kernel does not tell the queueing discipline of " + interface.name + " (rtnetlink): ";
+  const std::string unknown = "the kernel does not report the queueing discipline of " + interface.name + " (rtnetlink): ";
   if (asked.get() < 0 || ::send(asked.get(), &request, sizeof request, 0) < 0) return unknown + errno_text(errno);
   std::vector<Qdisc> qdiscs;
   alignas(NLMSG_ALIGNTO) std::array<uint8_t, kAnswerBytes> answer;

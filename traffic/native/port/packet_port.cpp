@@ -205,7 +205,7 @@ Result<void> PacketPort::State::open_sockets() {
   const int fd = receiver.get();
   if (!set_option(fd, SOL_PACKET, PACKET_AUXDATA, 1) || !set_option(fd, SOL_PACKET, PACKET_VNET_HDR, 1) ||
       !set_option(fd, SOL_PACKET, PACKET_IGNORE_OUTGOING, 1) || !ask_for_stamps(fd)) {
-    return Error{"the kernel does not tell a packet socket what is needed (tags, joined frames, stamps): " + errno_text(errno) +
+    return Error{"the kernel does not report tags, joined frames and stamps to a packet socket: " + errno_text(errno) +
                  "; Linux 4.20 does"};
   }
   const auto buffer = static_cast<int>(std::min<int64_t>(config.receive_buffer_bytes, INT32_MAX / 2));

@@ -15,8 +15,8 @@ std::vector<std::string> udp_degraded(const PortConfig& config, bool own_priorit
                 "packets (ip link set ... type vlan egress-qos-map " +
                 std::to_string(config.vlan_priority) + ":" + std::to_string(config.vlan_priority) + ")");
   if (!own_priorities) {
-    out.emplace_back("the kernel takes no priority for single packets (Linux 6.14 does): congestion notifications, and what "
-                     "else has marks of its own, have the one that their DSCP gives them, mostly 0");
+    out.emplace_back("the kernel takes no priority for single packets (Linux 6.14 does): congestion notifications, and other "
+                     "packets with marks of their own, have the priority that their DSCP gives them, mostly 0");
   }
   return out;
 }

@@ -126,7 +126,7 @@ Result<Descriptor> open_receiver(const IpAddress& ip, uint16_t udp_port, int64_t
     return Error{"the kernel does not join received UDP datagrams (UDP_GRO): " + errno_text(errno) + "; Linux 5.0 does"};
   }
   if (!(ip.is_v4() ? set_option(fd, SOL_IP, IP_RECVTOS, 1) : set_option(fd, SOL_IPV6, IPV6_RECVTCLASS, 1))) {
-    return Error{"the kernel does not tell the traffic class of datagrams (IP_RECVTOS, IPV6_RECVTCLASS): " + errno_text(errno)};
+    return Error{"the kernel does not report the traffic class of datagrams (IP_RECVTOS, IPV6_RECVTCLASS): " + errno_text(errno)};
   }
   // NICs send RoCEv2 over IPv6 with UDP checksum 0 too, which the kernel would drop.
   if (!ip.is_v4() && !set_option(fd, SOL_UDP, UDP_NO_CHECK6_RX, 1)) {

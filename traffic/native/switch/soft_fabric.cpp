@@ -60,7 +60,7 @@ std::string validate(const FabricConfig& config) {
       if (one.routes.size() != config.attachments.size()) return one.name + ": has not a route for each attachment";
     }
   }
-  if (config.attachments.empty()) return "nothing is attached";
+  if (config.attachments.empty()) return "no port is attached";
   return config.card_bytes <= 0 ? "card_bytes: must be above 0" : "";
 }
 
@@ -342,7 +342,7 @@ void SoftFabric::transmitted(size_t from_switch, size_t port, const SwitchFrame&
   const Peer& peer = peers_[from_switch][port];
   const Nanos at_ns = end_ns + peer.propagation_ns;
   switch (peer.kind) {
-    case Peer::Kind::nobody:
+    case Peer::Kind::none:
       --inside_;
       sink_.release(frame);
       return;

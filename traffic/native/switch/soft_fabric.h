@@ -142,7 +142,7 @@ class SoftFabric {
   };
   struct Node;  // a switch with its sink
   struct Peer {
-    enum class Kind : uint8_t { nobody, attachment, switch_port } kind = Kind::nobody;
+    enum class Kind : uint8_t { none, attachment, switch_port } kind = Kind::none;
     FabricEnd end;  // for an attachment, `port` is its number
     Nanos propagation_ns = 0;
     Node* node = nullptr;  // if it is a switch port

@@ -83,7 +83,7 @@ std::string check_usids(const UsidTable& table, size_t ports) {
     const UsidEntry& entry = table.entries[i];
     const bool rises = entry.usid != 0 && (i == 0 || table.entries[i - 1].usid < entry.usid);
     if (!rises) return at("usids", i) + ": is 0, or not above the one before it";
-    if (!entry.is_own && entry.ports.empty()) return at("usids", i) + ": leads nowhere";
+    if (!entry.is_own && entry.ports.empty()) return at("usids", i) + ": has no port";
     for (const uint16_t port : entry.ports) {
       if (port >= ports) return at("usids", i) + ": names port " + std::to_string(port);
     }
@@ -133,7 +133,7 @@ std::string validate(const SwitchConfig& config) {
   const int64_t set_aside = set_aside_bytes(config);
   if (set_aside > config.buffer_bytes) {
     return "buffer_bytes: " + std::to_string(config.buffer_bytes) + " is less than the " + std::to_string(set_aside) +
-           " that reserves and headroom of all ports set aside";
+           " that reserves and headroom of all ports occupy";
   }
   if (config.latency_ns < 0 || config.watchdog_detect_ns < 0 || config.watchdog_restore_ns < 0) {
     return "times must not be negative";

@@ -267,7 +267,7 @@ AckOutcome Requester::on_nack(const wire::uet::Nack& nack, Nanos now) {
     return outcome;
   }
   if (nack.nack_code == NackCode::trimmed) {
-    sender_.entropy().paths().tell(packets.at(psn).entropy, multipath::EntropyEvent::marked);
+    sender_.entropy().paths().apply(packets.at(psn).entropy, multipath::EntropyEvent::marked);
   }
   // Refers to an earlier transmission.
   if (nack.retransmitted != (packets.at(psn).times > 1)) return outcome;

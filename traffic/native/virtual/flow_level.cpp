@@ -552,7 +552,7 @@ bool FlowLevel::step() {
   }
   const Nanos next_ns = std::min({core_->next_deadline(), departures_.next(), due_.next_ns(), transfers_.due_ns()});
   if (next_ns == kNever) {
-    outcome_.failure = "nothing is left to happen: the job waits for itself";
+    outcome_.failure = "no event is left: the job waits for itself";
     return false;
   }
   if (next_ns > params_.limit_ns) {

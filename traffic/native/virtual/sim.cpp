@@ -237,7 +237,7 @@ class Network final : public VirtualPorts {
     const bool over = drive([&] { return cores_.finished(); });
     if (!over && outcome_.failure.empty()) {
       outcome_.failure = clock_.now_ns >= params_.limit_ns ? "the time limit was reached"
-                                                           : "nothing is left to happen: the job waits for itself";
+                                                           : "no event is left: the job waits for itself";
     }
   }
 

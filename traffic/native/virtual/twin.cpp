@@ -245,7 +245,7 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
     } else if (clock_.now_ns >= params_.limit_ns) {
       outcome_.failure = "the time limit was reached";
     } else {
-      outcome_.failure = "nothing is left to happen: the job waits for itself";
+      outcome_.failure = "no event is left: the job waits for itself";
     }
   }
 

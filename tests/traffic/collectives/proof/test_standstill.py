@@ -23,7 +23,7 @@ from tests.support.traffic.assignments_by_hand import HandOp, assignment
 
 FULL: Final = os.environ.get("ETLOOP_FULL") == "1"
 CHUNK_BYTES: Final = 512
-STANDSTILL: Final = "nothing is left to happen: the job waits for itself"
+STANDSTILL: Final = "no event is left: the job waits for itself"
 SEND, KEEP = EntryKind.SEND, EntryKind.RECV | EntryKind.COPY
 FOLDED: Final = ("recursive_doubling-all-gather", "halving_doubling-reduce-scatter")
 

@@ -29,7 +29,7 @@ Result<std::unique_ptr<CardEnd>> CardEnd::open(const std::string& device, const 
   auto opened = OpenDevice::open(device);
   if (!opened) return opened.error();
   const std::optional<IpAddress> own = IpAddress::parse(address);
-  if (!own) return Error{address + " is no address"};
+  if (!own) return Error{address + " is not an address"};
   std::unique_ptr<CardEnd> end(new CardEnd(std::move(*opened)));
   const Result<uint32_t> index = end->device_->gid_index(*own);
   if (!index) return index.error();
@@ -63,7 +63,7 @@ Result<void> CardEnd::join(uint32_t qpn, const JoinSettings& settings) {
   const Result<QueuePair*> pair = pair_of(qpn);
   if (!pair) return pair.error();
   const std::optional<IpAddress> peer = IpAddress::parse(settings.peer_ip);
-  if (!peer) return Error{settings.peer_ip + " is no address"};
+  if (!peer) return Error{settings.peer_ip + " is not an address"};
   PairAttributes attributes{};
   attributes.state = kReadyToReceive;
   attributes.path_mtu = mtu_code(std::min(settings.path_mtu, kMostMtu));
@@ -158,7 +158,7 @@ Result<std::string> CardEnd::state(uint32_t qpn) {
   PairAttributes attributes{};
   PairRequest made{};
   if (const int result = device_->verbs().query_qp(*pair, &attributes, kSetState, &made); result != 0) {
-    return refused("no state is told of", qpn, result);
+    return refused("cannot query the state of", qpn, result);
   }
   constexpr std::array<const char*, 7> kNames{"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
   return std::string(attributes.state < kNames.size() ? kNames[attributes.state] : "unknown");

@@ -62,7 +62,7 @@ struct XdpPort::State {
 
 Result<void> XdpPort::State::open() {
   if (!flows.uses_plain_addresses()) {
-    return Error{"packets that segments lead have an outer header, which an xdp port does not look behind; "
+    return Error{"packets with SRv6 segments have an outer header, and an xdp port does not parse the inner one; "
                  "write backend: packet in the rig"};
   }
   if (auto opened = flows.open(); !opened) return opened;
