@@ -148,8 +148,8 @@ def _add_nic_peer(commands: argparse._SubParsersAction[argparse.ArgumentParser])
         "--peer",
         required=True,
         metavar="ADDRESS[,ADDRESS]",
-        help="who experiments: nobody else may order the device, and it sends to nobody else; a second address of the same"
-        " interface there tells notifications by address from those by port",
+        help="the only host that may order the device, and the only destination of its packets; a second address of the same"
+        " interface there distinguishes notifications by address from those by port",
     )
     peer.add_argument(
         "--listen",
@@ -161,7 +161,7 @@ def _add_nic_peer(commands: argparse._SubParsersAction[argparse.ArgumentParser])
 
 def _add_guard(run: argparse.ArgumentParser) -> None:
     """Add the options that limit what this agent sends, whatever the controller asks for (docs/security.md)."""
-    group = run.add_argument_group("limits of what this agent sends, whatever its controller requests")
+    group = run.add_argument_group("limits on the packets of this agent, whatever its controller requests")
     group.add_argument(
         "--allow-peers",
         metavar="CIDR[,CIDR]",

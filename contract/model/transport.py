@@ -54,8 +54,7 @@ class TrimSettings:
     )
     """How a receiver answers one. Left out, nak, or selective with selective_repeat; `off` only counts them."""
     last_hop_dscps: tuple[int, ...] = list_setting("last_hop", dscp_value)
-    """Those of them that the last switch gives, at ports with a host; MRC and UET report it to the sender, which keeps the
-    path."""
+    """DSCPs that the last switch gives, at ports with a host; MRC and UET report it to the sender, which keeps the path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +64,17 @@ class RecoverySettings:
     selective_repeat: bool = setting(
         "retransmission", one_of({"go_back_n": False, "selective_repeat": True}), False
     )
-    """What is sent again after a loss. selective_repeat needs an ETLoop endpoint at both ends."""
+    """Which packets are sent again after a loss. selective_repeat needs an ETLoop endpoint at both ends."""
     accept_out_of_order: bool = setting("out_of_order", one_of({"nak": False, "accept": True}), False)
-    """What a receiver does with packets ahead of their turn. Switches that spray need accept."""
+    """How a receiver handles packets ahead of their turn. Switches that spray need accept."""
     adaptive_timeout: bool = setting("adaptive_timeout", yes_or_no, True)
     """Adapt the timeout to measured round trips and double it on each retry; else every wait is `timeout`."""
     # Above the pauses of a loaded host without a spare core, so that a clean run retransmits nothing.
     timeout_floor_ns: int = setting("timeout_floor", _wait, 20_000_000)
     """The shortest adaptive timeout. A plan may lengthen the default."""
     tail_probe_ns: int = setting("tail_probe", _wait, -1)
-    """With selective_repeat and MRC, the shortest silence after which both ends of what is under way are sent again, or MRC
-    asks for a SACK; 0 never. Left out, a quarter of `timeout_floor`."""
+    """With selective_repeat and MRC, the shortest silence after which the oldest and newest packets under way are sent again,
+    or MRC asks for a SACK; 0 never. Left out, a quarter of `timeout_floor`."""
     reorder_packets: int = setting("reorder_packets", integer(1, 256), 64)
     """With `out_of_order: accept`, how far ahead a packet may be before the missing one counts as lost."""
     rnr_retry_limit: int = setting("rnr_retry", integer(0, 7), 7)
@@ -157,7 +156,7 @@ class UetSettings:
     """rud takes packets as they arrive, each by its own path; rod takes them in order, by one path, and repeats everything
     from the missing packet on."""
     sends: bool = setting("messages", one_of({"write": False, "send": True}), False)
-    """What carries data: writes to the address in a grant, or sends to the receive that it names."""
+    """Operations that carry data: writes to the address in a grant, or sends to the receive that it names."""
     credit: CreditSettings = group(CreditSettings)
 
 
@@ -240,7 +239,7 @@ class CnpSettings:
     scope: CnpScope = setting(
         "scope", one_of({"qp": CnpScope.QUEUE_PAIR, "port": CnpScope.PORT}), CnpScope.QUEUE_PAIR
     )
-    """What the interval counts for, a queue pair or a port."""
+    """Whether the interval counts per queue pair or per port."""
     dscp: int = setting("dscp", dscp_value, 48)
     """DSCP of notifications."""
     # Not ECN-capable: a notification must not be marked itself.
@@ -271,7 +270,7 @@ class TransportSettings:
     """How queue pairs of a run carry their messages."""
 
     kind: TransportKind = setting("kind", one_of(TRANSPORT_KINDS), TransportKind.ROCE)
-    """What carries messages, RoCEv2's reliable connection, or MRC (docs/mrc.md) or Ultra Ethernet's transport (docs/uet.md),
+    """Transport of messages: RoCEv2's reliable connection, or MRC (docs/mrc.md) or Ultra Ethernet's transport (docs/uet.md),
     which send every packet on a path of its own."""
     path_mtu_bytes: int = setting("path_mtu", path_mtu, 4096)
     """Payload of a packet in bytes; 4096 needs frames of 4,158 bytes."""

@@ -74,7 +74,7 @@ def truths(model: NicModel) -> dict[str, float | str | None]:
         "read_response": model.read_ns,
         "trimmed_new_lengths": "nak sequence" if model.answers_trims else "dropped in silence",
         "trim_to_answer": model.nak_ns if model.answers_trims else None,
-        "pauses": "stops" if model.honours_pauses else "ignored, or not sent on by what is between",
+        "pauses": "stops" if model.honours_pauses else "ignored, or not forwarded by a device on the path",
         **({"pause_reaction": model.pause_reaction_ns} if model.honours_pauses else {}),
         **({"pause_quantum": QUANTUM_BITS * NS_PER_S / model.line_bps} if model.honours_pauses else {}),
         "message_rate": NS_PER_S / request_ns(model, SMALL_BYTES),

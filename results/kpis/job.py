@@ -107,7 +107,7 @@ def _first_reason(*values: Value) -> str:
 
 
 def _ratio(
-    part: Value, whole: Value, absent: str = "nothing crosses the device, and nothing is computed"
+    part: Value, whole: Value, absent: str = "no bytes cross the device, and no rank computes"
 ) -> Value:
     """Return `part / whole`; `absent` is returned if `whole` is 0."""
     if word := _first_reason(part, whole):

@@ -59,7 +59,7 @@ SENT_FIGURES: Final = (
     LossFigure("naks", "NAKs", _QP),
     LossFigure("cnps", "CNPs", _QP),
     LossFigure("streams", "background of plain UDP", _STREAM),
-    LossFigure("others", "probes, and what no queue pair took", _REST),
+    LossFigure("others", "probes, packets without a queue pair", _REST),
     LossFigure("all", "all", _PORT),
 )
 """Packets sent and received, by kind. `all` is the ports' count; `others` is `all` minus the other kinds."""

@@ -52,7 +52,7 @@ class EmulatorLimits:
     own_lost_packets: int = setting("lost_packets", integer(0, 10**12), 0)
     """Packets lost in the emulator's own receive buffers."""
     needless_share: float = setting("needless", share, 0.001)
-    """Share of sent packets that were retransmitted although the receiver had them and nothing was lost."""
+    """Share of sent packets that were retransmitted although the receiver had them and no packet was lost."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,11 @@ from tools.reference.pages import WRITTEN_BY
 
 EXIT_CODES: Final[Mapping[int, str]] = {
     ExitCode.PASS: "the command did what it was asked for; of a run: every condition holds",
-    ExitCode.USAGE: "the command line is wrong; nothing was begun",
-    ExitCode.INCONCLUSIVE: "a condition could not be judged: a value is absent, or the emulator was the limit",
+    ExitCode.USAGE: "the command line is wrong; the command did not begin",
+    ExitCode.INCONCLUSIVE: "a condition could not be evaluated: a value is absent, or the emulator was the limit",
     ExitCode.VERDICT_FAILED: "a condition does not hold, or a comparison found a regression",
     ExitCode.RUN_ERROR: "the run began and ended early; what was measured until then is kept",
-    ExitCode.PREPARATION_FAILED: "bad input, or a rig that is not ready; nothing was sent, and every problem is listed",
+    ExitCode.PREPARATION_FAILED: "bad input, or a rig that is not ready; no load was sent, and every problem is listed",
     STOPPED_BY_SIGINT: "stopped by Ctrl-C",
     BROKEN_PIPE: "whoever read standard output went away",
 }

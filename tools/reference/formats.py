@@ -157,7 +157,7 @@ _SWITCH: Final = (
 TOPOLOGY: Final = Format(
     "topology",
     "topology.yaml",
-    "switches, the links between them, the rig's ports on them, and what becomes of links that go down.",
+    "switches, the links between them, the rig's ports on them, and the handling of links that go down.",
     lambda text: parse_topology(text, "topology.yaml"),
     (
         f"{{srv6: {{block: 'fc00:1::/32'}}, single: {{{_SINGLE}, switch: {_SWITCH}}}}}",
@@ -200,7 +200,7 @@ SWEEP: Final = Format(
 CONTROLLER: Final = Format(
     "controller",
     "controller.yaml",
-    "which rig a rack has, where jobs and results are kept, and what the rack takes on.",
+    "which rig a rack has, where jobs and results are kept, and which jobs the rack accepts.",
     lambda text: parse_rack_config(text, "controller.yaml", _HERE),
     (
         "{rig: r.yaml, state_dir: s, scenario_root: j}",

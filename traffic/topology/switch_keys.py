@@ -206,7 +206,7 @@ class WatchdogKeys:
     action: WatchdogAction = setting(
         "action", one_of({action.name.lower(): action for action in WatchdogAction}), WatchdogAction.DROP
     )
-    """What happens to packets of such a queue."""
+    """Treatment of packets of a queue that stayed paused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,7 @@ class PfcKeys:
     """Priority flow control."""
 
     enabled: bool | None = setting("enabled", yes_or_no, None)
-    """Whether pauses are sent and obeyed; with preset lossless, true."""
+    """Whether pauses are sent and honoured; with preset lossless, true."""
     pause_quanta: int | None = setting("pause_quanta", integer(1, 65535), None)
     """Duration of a pause, in quanta of 512 bit times; 65535 in a preset."""
     watchdog: WatchdogKeys | None = optional_group(WatchdogKeys, "watchdog")

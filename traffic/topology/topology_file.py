@@ -125,7 +125,7 @@ class AttachEntry:
     port: str = required("port", parse_port_label, "", 'name a port of the rig as "agent/port"')
     """A port of the rig."""
     to_end: tuple[str, str] = required("to", _switch_end, ("", ""), _NAME_END)
-    """Its switch, with a port name of your choice."""
+    """Switch of the port, with a port name of your choice."""
     link: LinkKeys = group(LinkKeys)
     addresses: tuple[str, ...] = list_setting("addresses", parse_addresses, is_flat=True)
     """Addresses of the port; the rig's if left out."""

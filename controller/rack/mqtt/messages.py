@@ -234,7 +234,7 @@ class PauseRequest:
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """A job as it stands: retained on its state topic, and in answers."""
+    """Present state of a job: retained on its state topic, and in answers."""
 
     format: int = field("Version of these messages.")
     job_id: str = field("Id of the job; ids sort by time of submission.")
@@ -285,7 +285,7 @@ class ProgressStatus:
 
 @dataclass(frozen=True, slots=True)
 class ResultStatus:
-    """What came of a job; retained."""
+    """Outcome of a job; retained."""
 
     format: int = field("Version of these messages.")
     job_id: str = field("Id of the job.")

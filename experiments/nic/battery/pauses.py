@@ -59,7 +59,7 @@ def run(probe: Probe) -> tuple[Figure, ...]:
             quantum_ns.append(gap_ns / quanta)
             reactions.append(last_ns - left_ns)
     if not quantum_ns:
-        return (word("pauses", "ignored, or not sent on by what is between", REPEATS),)
+        return (word("pauses", "ignored, or not forwarded by a device on the path", REPEATS),)
     # A stop with another cause does not last twice as long when the pause does.
     if len(quantum_ns) < REPEATS or max(quantum_ns) > MOST_SPREAD * min(quantum_ns):
         return (unseen("pauses", "", "unknown: its packets are uneven without a pause"),)

@@ -72,7 +72,7 @@ def _kind(connection: Connection, psn: int, first: int) -> str:
         return f"from {numbers[0] - LOST:+d} of the lost one"
     if set(range(LOST, PACKETS)) <= set(numbers):
         return "go_back_n"
-    return "selective_repeat" if set(numbers) == {LOST} else "some of what followed"
+    return "selective_repeat" if set(numbers) == {LOST} else "some of the packets that followed"
 
 
 EXPERIMENT: Final = Experiment(

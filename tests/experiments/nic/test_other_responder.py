@@ -33,7 +33,7 @@ WORDS = {
     "fetch_add": "answered",
     "trimmed_new_lengths": "dropped in silence",
     "marked_acknowledgements": "ignored",
-    "pauses": "ignored, or not sent on by what is between",
+    "pauses": "ignored, or not forwarded by a device on the path",
     "not_ready": "rnr nak with its code, then accepted",
     "foreign_key": "nak remote access error; queue pair ERR",
     "after_retries": "error",
