@@ -131,7 +131,7 @@ def measure_scale(directory: Path, agents: int) -> list[Figure]:
             Figure("ports", port_count, ""),
             Figure("from their start until all are registered", registered_s, "s"),
             Figure("controller: processor time to register them", register_cpu_s, "s"),
-            Figure("controller: processor time while they stand idle", idle_percent, "%"),
+            Figure("controller: processor time while they are idle", idle_percent, "%"),
             Figure("controller: memory without agents, peak", empty_mib, "MiB"),
             Figure("controller: memory with all of them, peak", idle_mib, "MiB"),
         ]

@@ -59,7 +59,7 @@ def test_broker_killed_and_back(broken: Broken) -> None:
         assert broken.result(job_id).exit_code == 0
         broken.cleared(
             "broker killed in a run, back after it",
-            "the run goes on and passes; state and result are told to the new broker, which had lost what it retained",
+            "the run goes on and passes; state and result are published to the new broker, which had lost what it retained",
             "everything",
         )
         broken.serves_on(controller)
@@ -118,7 +118,7 @@ def test_agent_restarted(broken: Broken) -> None:
             assert "'b'" in job.reason
             broken.cleared(
                 "agent ended (SIGTERM) in a run and started again",
-                "the run is aborted with what the agent said; its successor takes its place at once",
+                "the run is aborted with the reason that the agent gave; its successor takes its place at once",
                 "records until then",
             )
             broken.serves_on(controller)
@@ -218,7 +218,7 @@ def test_disk_full_in_a_run(broken: Broken) -> None:
             "disk full in a run",
             "the run is aborted with that reason; no job starts while less than `limits.free_disk` is free, "
             "and those that wait say so",
-            "records until then: room for their tables was set aside",
+            "records until then: room for their tables was reserved",
         )
         filler.unlink()
         broken.serves_on(controller)
@@ -336,7 +336,7 @@ def test_run_process_killed(broken: Broken) -> None:
         assert (job.exit_code, job.reason) == (ExitCode.RUN_ERROR, "its process was killed by SIGKILL")
         broken.cleared(
             "process of a run killed (SIGKILL)",
-            "its agents are told to stop and come back, its ports stay leased until they have; the job ends with that reason",
+            "its agents are ordered to stop and come back, its ports stay leased until they have; the job ends with that reason",
             "records until then: another process makes results of them",
         )
         broken.serves_on(controller)
@@ -353,7 +353,7 @@ def test_drained(broken: Broken) -> None:
             assert broken.job(job_id).exit_code is ExitCode.PASS
             assert broken.job(waiting).state is JobState.QUEUED
             broken.cleared(
-                "controller told to end (SIGTERM)", "runs end, none starts", "everything; the queue"
+                "controller ordered to end (SIGTERM)", "runs end, none starts", "everything; the queue"
             )
         with broken.controller() as controller:
             assert broken.reaches(controller, waiting, JobState.FINISHED).exit_code is ExitCode.PASS

@@ -149,7 +149,7 @@ def test_a_member_that_turns_hostile_in_a_run(broken: Broken) -> None:
         broken.cleared(
             "1,000 hostile messages from an agent of a run",
             "the run ends and names the agent; the controller does not read what is a run's",
-            "nothing was measured",
+            "no measurement",
         )
         job = broken.reaches(controller, broken.submit(SCENARIO, ports=("a/p0", "a/p1")), *ENDED)
         assert (job.exit_code, job.reason) == (ExitCode.PASS, "")
@@ -183,7 +183,7 @@ def test_every_topic(broken: Broken) -> None:
         asyncio.run(attack())
         broken.cleared(
             "1,000 hostile messages on each topic, some of them retained",
-            "answered with what is wrong where an answer can be given, else dropped; a running job notices nothing",
+            "answered with the mistake where an answer can be given, else dropped; a running job notices nothing",
             "everything",
         )
 
