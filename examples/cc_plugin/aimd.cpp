@@ -9,7 +9,7 @@
 
 namespace {
 
-// What a scenario may set, by name and with units; `etloop plan` refuses other names and values out of the limits.
+// Parameters that a scenario may set, by name and with units; `etloop plan` refuses other names and values out of the limits.
 enum { kIncrease, kCut, kInitialWindow, kParameters };
 const etloop_cc_parameter parameters[] = {
     {"increase", ETLOOP_CC_RATIO, 0, 1, 0.01, 100, "packets by which the window grows a round trip"},
