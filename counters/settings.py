@@ -13,7 +13,14 @@ from typing import Final
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
 from etloop.contract.base.errors import Problem
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.contract.base.setting import list_setting, named, required, setting, setting_like, variant
+from etloop.contract.base.setting import (
+    list_setting,
+    mapping_setting,
+    required_setting,
+    setting,
+    setting_like,
+    variant,
+)
 from etloop.contract.base.units import (
     QuantityError,
     format_duration,
@@ -21,8 +28,8 @@ from etloop.contract.base.units import (
     parse_name,
     parse_port_label,
 )
-from etloop.contract.base.value_form import formed, pattern_form
-from etloop.contract.base.value_parsers import bounded, word_of
+from etloop.contract.base.value_form import pattern_form, with_form
+from etloop.contract.base.value_parsers import with_bounds, word_of
 from etloop.contract.model.counters import MOST_NAME_CHARACTERS
 from etloop.counters.readers.gnmi_settings import GnmiSource
 from etloop.counters.readers.snmp_settings import SnmpSource
@@ -39,7 +46,7 @@ MOST_WORDS: Final = 32
 """Most words of a command that reads on another host."""
 
 
-@formed(pattern_form("the device's name of a port", "[^\\x00-\\x1f]+"))
+@with_form(pattern_form("the device's name of a port", "[^\\x00-\\x1f]+"))
 def _object_name(text: str) -> str:
     if not 0 < len(text) <= MOST_NAME_CHARACTERS or not text.isprintable():
         problem = f'"{text[:64]}" is not the name of a port'
@@ -49,7 +56,7 @@ def _object_name(text: str) -> str:
     return text
 
 
-@formed(pattern_form("word of a command", "[^\\x00-\\x1f]{1,256}"))
+@with_form(pattern_form("word of a command", "[^\\x00-\\x1f]{1,256}"))
 def _word(text: str) -> str:
     if not text or len(text) > 256 or not text.isprintable():
         raise QuantityError(
@@ -104,21 +111,23 @@ _SOURCES: Final = {
 class SourceSettings:
     """One source of the counters of one device: an entry of a rig's `dut.counters`."""
 
-    reader: CounterReader = required("reader", word_of(_SOURCES), None, f"write one of {', '.join(_SOURCES)}")
+    reader: CounterReader = required_setting(
+        "reader", word_of(_SOURCES), None, f"write one of {', '.join(_SOURCES)}"
+    )
     """How the counters are read."""
     name: str = setting_like("name", parse_name, "reader")
     """Name of the source in results: of the device, or of the host whose interfaces are read. The reader's name if left out."""
     interval_ns: int | None = setting(
-        "interval", bounded(parse_duration_ns, LEAST_INTERVAL_NS, MOST_INTERVAL_NS, format_duration), None
+        "interval", with_bounds(parse_duration_ns, LEAST_INTERVAL_NS, MOST_INTERVAL_NS, format_duration), None
     )
     """Time between the starts of two readings during a run; the profile's, else 1s, if left out."""
     timeout_ns: int = setting(
         "timeout",
-        bounded(parse_duration_ns, LEAST_INTERVAL_NS, MOST_TIMEOUT_NS, format_duration),
+        with_bounds(parse_duration_ns, LEAST_INTERVAL_NS, MOST_TIMEOUT_NS, format_duration),
         DEFAULT_TIMEOUT_NS,
     )
     """Timeout of opening the source and of each reading."""
-    ports: Mapping[str, str] = named(
+    ports: Mapping[str, str] = mapping_setting(
         _object_name, "ports", parse_port_label, "the device's name of the port, such as Ethernet0."
     )
     """Ports of the rig, and the device's port at the other end of each cable; all are read if left out."""

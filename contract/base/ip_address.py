@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from etloop.contract.base.units import QuantityError
-from etloop.contract.base.value_form import formed, pattern_form
+from etloop.contract.base.value_form import pattern_form, with_form
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -54,7 +54,7 @@ def ip_column(addresses: Iterable[bytes]) -> NDArray[np.void]:
     return np.frombuffer(b"".join(addresses), IP_ADDRESS)
 
 
-@formed(pattern_form("address or range", r"\s*[0-9A-Fa-f.:]+\s*(-\s*[0-9A-Fa-f.:]+\s*)?"))
+@with_form(pattern_form("address or range", r"\s*[0-9A-Fa-f.:]+\s*(-\s*[0-9A-Fa-f.:]+\s*)?"))
 def parse_addresses(text: str) -> tuple[str, ...]:
     """Parse "10.0.1.1" or the range "10.0.1.1-10.0.1.8" into its addresses. Raises `QuantityError`."""
     remedy = 'write an IPv4 or IPv6 address, or a range such as "10.0.1.1-10.0.1.8"'

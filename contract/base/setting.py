@@ -81,7 +81,7 @@ def setting(key: str, parse: Callable[[str], object], default: object, meaning: 
     return _declare(Setting(key, meaning, parse), default=default)
 
 
-def required(key: str, parse: Callable[[str], object], stand_in: object, remedy: str) -> Any:
+def required_setting(key: str, parse: Callable[[str], object], stand_in: object, remedy: str) -> Any:
     """Return a dataclass field that is a key which must be there; `stand_in` is its value after a mistake."""
     return _declare(Setting(key, "", parse, stand_in=stand_in, remedy=remedy))
 
@@ -133,7 +133,7 @@ def groups(kind: type[Any], key: str, *, remedy: str = "", most: int = 0, may_be
     return _declare(declared, default=())
 
 
-def named(
+def mapping_setting(
     content: type[Any] | Callable[[str], object],
     key: str,
     parse_name: Callable[[str], str],

@@ -72,7 +72,7 @@ def _read_closed(kind: type[T], section: Section, base: T | None = None) -> T:
 def _value(declared: Setting, default: Any, section: Section) -> Any:
     assert declared.parse is not None, declared.key
     if declared.remedy:
-        value = section.required(
+        value = section.require(
             declared.key, declared.parse, declared.stand_in, declared.remedy, declared.meaning
         )
     else:
@@ -129,7 +129,7 @@ def _read_named(declared: Setting, _: Any, section: Section) -> Any:
         if declared.group is not None:
             value = _read_closed(declared.group, below.section(name))
         elif declared.parse is not None:
-            value = below.required(name, declared.parse, None, f"write {declared.name_meaning}")
+            value = below.require(name, declared.parse, None, f"write {declared.name_meaning}")
         try:
             declared.parse_name(name)
         except QuantityError as error:

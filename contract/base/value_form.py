@@ -59,7 +59,7 @@ class FormedParser(Generic[T_co]):
         return self.parse(text)
 
 
-def formed(form: ValueForm) -> Callable[[Callable[[str], T]], FormedParser[T]]:
+def with_form(form: ValueForm) -> Callable[[Callable[[str], T]], FormedParser[T]]:
     """Return a decorator that gives a parser its form."""
     return lambda parse: FormedParser(parse, form)
 

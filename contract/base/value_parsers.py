@@ -21,8 +21,8 @@ from etloop.contract.base.value_form import (
     FormedParser,
     choice_form,
     form_of,
-    formed,
     integer_form,
+    with_form,
     with_limits,
 )
 
@@ -47,7 +47,7 @@ def integer(least: int, most: int) -> Callable[[str], int]:
 SEED: Final = integer(0, 2**63 - 1)
 
 
-def bounded(
+def with_bounds(
     parse: Callable[[str], int], least: int, most: int, write: Callable[[int], str]
 ) -> Callable[[str], int]:
     """Return `parse` with bounds; `write` formats them in the remedy."""
@@ -69,7 +69,7 @@ def bounded(
 _SHARE: Final = form_of(parse_share_per_million) or TEXT
 
 
-@formed(replace(_SHARE, write=lambda value: f"{value * 100:g}%"))
+@with_form(replace(_SHARE, write=lambda value: f"{value * 100:g}%"))
 def share(text: str) -> float:
     """Parse a share such as "5%" as a part of 1."""
     return parse_share_per_million(text) / 1e6
@@ -95,13 +95,13 @@ def word_of(words: Iterable[E]) -> Callable[[str], E]:
     return one_of({str(word): word for word in words})
 
 
-@formed(BOOLEAN)
+@with_form(BOOLEAN)
 def yes_or_no(text: str) -> bool:
     """Parse true or false, as YAML 1.2 writes them."""
     return one_of({"true": True, "false": False})(text)
 
 
-@formed(TEXT)
+@with_form(TEXT)
 def words(text: str) -> str:
     """Parse any text that is not empty and has no NUL."""
     if not text.strip():
@@ -111,7 +111,7 @@ def words(text: str) -> str:
     return text
 
 
-@formed(FILE)
+@with_form(FILE)
 def file_name(text: str) -> Path:
     """Parse the name of a file or a directory; `read_settings` makes it relative to the file that names it."""
     return Path(words(text))

@@ -303,7 +303,7 @@ class Section:
         self._note(key, Shape.VALUE, parse, default, meaning=meaning)
         return self._value(key, parse, default)
 
-    def required(self, key: str, parse: Callable[[str], T], stand_in: T, remedy: str, meaning: str = "") -> T:
+    def require(self, key: str, parse: Callable[[str], T], stand_in: T, remedy: str, meaning: str = "") -> T:
         """Return the value as `optional` does, but absence is a mistake with this remedy."""
         self._note(key, Shape.VALUE, parse, required=True, meaning=meaning)
         if not self.has(key):

@@ -22,14 +22,14 @@ from etloop.contract.base.units import (
     parse_duration_ns,
     parse_rate_bps,
 )
-from etloop.contract.base.value_form import DURATION, ZERO, either, formed
-from etloop.contract.base.value_parsers import bounded, integer
+from etloop.contract.base.value_form import DURATION, ZERO, either, with_form
+from etloop.contract.base.value_parsers import integer, with_bounds
 
 MOST_PLUGIN_BYTES = 16 << 20
 """Largest plugin, as source or library, that an assignment carries."""
 
 
-@formed(either(DURATION, ZERO, "duration or 0"))
+@with_form(either(DURATION, ZERO, "duration or 0"))
 def _duration_or_zero_ns(text: str) -> int:
     return 0 if text.strip() == "0" else parse_duration_ns(text)
 
@@ -38,14 +38,16 @@ def _duration_or_zero_ns(text: str) -> int:
 class PacingSettings:
     """Departures of packets at queue pairs below the line rate."""
 
-    burst_bytes: int = setting("burst", bounded(parse_bytes, 1, 1 << 30, format_bytes), 64 << 10)
+    burst_bytes: int = setting("burst", with_bounds(parse_bytes, 1, 1 << 30, format_bytes), 64 << 10)
     """Largest burst that a queue pair below the line rate sends back to back; at least one packet."""
     # Short, because the bytes made up for leave at the rate of the port, which no NIC's pacing allows.
     catch_up_ns: int = setting(
-        "catch_up", bounded(_duration_or_zero_ns, 0, NS_PER_S, format_duration), 1_000_000
+        "catch_up", with_bounds(_duration_or_zero_ns, 0, NS_PER_S, format_duration), 1_000_000
     )
     """Longest host delay that a queue pair below the line rate makes up for, by sending at the rate of the port."""
-    limit_bps: int = setting("limit", bounded(parse_rate_bps, 1_000_000, 3_200_000_000_000, format_rate), 0)
+    limit_bps: int = setting(
+        "limit", with_bounds(parse_rate_bps, 1_000_000, 3_200_000_000_000, format_rate), 0
+    )
     """Highest rate of a queue pair, whatever the algorithm allows, in link bytes; none if left out."""
 
 
@@ -54,7 +56,7 @@ class SeriesSettings:
     """Rates and windows that are recorded over time."""
 
     interval_ns: int = setting(
-        "interval", bounded(parse_duration_ns, 1_000, 3600 * NS_PER_S, format_duration), 0
+        "interval", with_bounds(parse_duration_ns, 1_000, 3600 * NS_PER_S, format_duration), 0
     )
     """Interval at which rates and windows are recorded; never if left out."""
     queue_pairs: int = setting("queue_pairs", integer(0, 1 << 24), 0)

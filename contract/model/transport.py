@@ -21,14 +21,14 @@ from etloop.contract.base.units import (
     parse_share_per_million,
 )
 from etloop.contract.base.value_form import FormedParser, choice_form
-from etloop.contract.base.value_parsers import bounded, integer, one_of, yes_or_no
+from etloop.contract.base.value_parsers import integer, one_of, with_bounds, yes_or_no
 from etloop.contract.model.congestion import CongestionSettings
 from etloop.contract.model.fault_rules import FaultRule
 from etloop.contract.model.transport_forms import factor_text, path_mtu, percent_of, rnr_timer, share_text
 from etloop.contract.model.transport_kinds import TRANSPORT_KINDS, TransportKind
 
 dscp_value: Final = integer(0, 63)
-_wait: Final = bounded(parse_duration_ns, 0, 60 * NS_PER_S, format_duration)
+_wait: Final = with_bounds(parse_duration_ns, 0, 60 * NS_PER_S, format_duration)
 
 
 class TrimAnswer(IntEnum):
@@ -116,12 +116,12 @@ class CreditSettings:
 
     granted: bool = setting("credit", yes_or_no, False)
     """Whether receivers grant credit next to the sender's control (RCCC); implied by `cc` with algorithm rccc."""
-    window_percent: int = setting("credit_window", bounded(percent_of, 10, 10_000, factor_text), 150)
+    window_percent: int = setting("credit_window", with_bounds(percent_of, 10, 10_000, factor_text), 150)
     """Initial and largest credit of a sender, in bandwidth-delay products."""
     quantum_packets: int = setting("credit_quantum", integer(1, 64), 4)
     """Packets of one grant."""
     share_per_million: int = setting(
-        "credit_share", bounded(parse_share_per_million, 10_000, 1_000_000, share_text), 1_000_000
+        "credit_share", with_bounds(parse_share_per_million, 10_000, 1_000_000, share_text), 1_000_000
     )
     """Share of the receiver's link rate that is granted."""
     alone: bool = False
@@ -174,7 +174,7 @@ class MultipathSettings:
     least_active: int = setting("least_active", integer(1, 1024), 8)
     """Values that stay in use even if unanswered. Left out, 8, or all where there are fewer."""
     # ACK_Gen_Trigger of Ultra Ethernet's reference; MRC's own default is not public.
-    sack_bytes: int = setting("sack_bytes", bounded(parse_bytes, 1, 1 << 24, format_bytes), 16 << 10)
+    sack_bytes: int = setting("sack_bytes", with_bounds(parse_bytes, 1, 1 << 24, format_bytes), 16 << 10)
     """Bytes that arrive between two SACKs of MRC or ACKs of UET (ACK_Gen_Trigger) that nothing else causes."""
     uet: UetSettings = group(UetSettings)
 
@@ -234,7 +234,9 @@ class CnpSettings:
 
     send: bool = setting("send", yes_or_no, True)
     """Whether receivers answer marks at all."""
-    interval_ns: int = setting("interval", bounded(parse_duration_ns, 0, NS_PER_S, format_duration), 4_000)
+    interval_ns: int = setting(
+        "interval", with_bounds(parse_duration_ns, 0, NS_PER_S, format_duration), 4_000
+    )
     """Least time between two notifications."""
     scope: CnpScope = setting(
         "scope", one_of({"qp": CnpScope.QUEUE_PAIR, "port": CnpScope.PORT}), CnpScope.QUEUE_PAIR
@@ -284,7 +286,7 @@ class TransportSettings:
     ack_every_packets: int = setting("ack_every", integer(1, 65536), 0)
     """At most so many packets between two ACK requests. Left out, 1 or 256 by the algorithm."""
     timeout_ns: int = setting(
-        "timeout", bounded(parse_duration_ns, 100_000, 60 * NS_PER_S, format_duration), 640_000_000
+        "timeout", with_bounds(parse_duration_ns, 100_000, 60 * NS_PER_S, format_duration), 640_000_000
     )
     """The longest wait for an ACK before packets are sent again (InfiniBand: local ACK timeout). A plan may lengthen the
     default."""

@@ -13,7 +13,7 @@ from etloop.contract.base.units import (
     parse_duration_ns,
     parse_factor,
 )
-from etloop.contract.base.value_form import DURATION, SIZE, TEXT, ValueForm, either, form_of, formed
+from etloop.contract.base.value_form import DURATION, SIZE, TEXT, ValueForm, either, form_of, with_form
 
 PATH_MTUS: Final = (256, 512, 1024, 2048, 4096)
 """InfiniBand's path MTUs in payload bytes; 4096 needs Ethernet frames of 4158 bytes (jumbo)."""
@@ -31,7 +31,7 @@ RNR_TIMERS_NS: Final = tuple(
 _MTU_CHOICE: Final = ValueForm("one of", {"enum": list(PATH_MTUS)}, _MTUS)
 
 
-@formed(replace(either(_MTU_CHOICE, SIZE, "one of, or as a size"), bounds=(PATH_MTUS[0], PATH_MTUS[-1])))
+@with_form(replace(either(_MTU_CHOICE, SIZE, "one of, or as a size"), bounds=(PATH_MTUS[0], PATH_MTUS[-1])))
 def path_mtu(text: str) -> int:
     """Parse a path MTU in payload bytes, as a bare number or a size."""
     # An enumeration, not a quantity: the only size that may be a bare number.
@@ -49,7 +49,7 @@ def rnr_text(code: int) -> str:
 _RNR_LIMITS: Final = "10us to 655.36ms, as InfiniBand has codes for"
 
 
-@formed(replace(DURATION, limits=_RNR_LIMITS, write=rnr_text, bounds=(0, len(RNR_TIMERS_NS) - 1)))
+@with_form(replace(DURATION, limits=_RNR_LIMITS, write=rnr_text, bounds=(0, len(RNR_TIMERS_NS) - 1)))
 def rnr_timer(text: str) -> int:
     """Parse a receiver-not-ready wait to its timer code."""
     wait_ns = parse_duration_ns(text)
@@ -59,7 +59,7 @@ def rnr_timer(text: str) -> int:
     return RNR_TIMERS_NS.index(wait_ns)
 
 
-percent_of: Final = formed(form_of(parse_factor) or TEXT)(lambda text: int(parse_factor(text) * 100))
+percent_of: Final = with_form(form_of(parse_factor) or TEXT)(lambda text: int(parse_factor(text) * 100))
 """Parse a factor to per cent."""
 
 

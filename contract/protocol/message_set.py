@@ -21,7 +21,7 @@ from etloop.contract.protocol.serialization import (
     parse_json,
     parse_msgpack,
 )
-from etloop.contract.protocol.typed_form import Misfit, Rules, shown
+from etloop.contract.protocol.typed_form import Misfit, Rules, describe_value
 
 M = TypeVar("M")
 
@@ -119,7 +119,7 @@ class MessageSet(Generic[M]):
             raise ProtocolError(_NO_MESSAGE)
         _, name, fields = envelope
         if type(name) is not str or name not in self._codecs:
-            raise ProtocolError(f"{self._sender} does not send {shown(name)}")
+            raise ProtocolError(f"{self._sender} does not send {describe_value(name)}")
         if name in self._deflated:
             fields = self._inflate(name, fields)
         try:
@@ -136,7 +136,7 @@ class MessageSet(Generic[M]):
     def _inflate(self, name: str, fields: object) -> Any:
         """Return the fields of a deflated message, with a bound on the inflated bytes."""
         if type(fields) is not bytes:
-            raise ProtocolError(f"{name}: expected its fields deflated, got {shown(fields)}")
+            raise ProtocolError(f"{name}: expected its fields deflated, got {describe_value(fields)}")
         inflating = zlib.decompressobj()
         try:
             inflated = inflating.decompress(fields, self.max_bytes + 1)

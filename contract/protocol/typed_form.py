@@ -118,7 +118,7 @@ class Node(NamedTuple):
 
 def wrong_type(expected: str, value: object) -> Misfit:
     """Return a `Misfit` with the expected form and the actual value."""
-    return Misfit(Problem("", f"expected {expected}, got {shown(value)}", f"write {expected}"))
+    return Misfit(Problem("", f"expected {expected}, got {describe_value(value)}", f"write {expected}"))
 
 
 def too_long(unit: str, maximum: int, actual: int) -> Misfit:
@@ -149,10 +149,10 @@ def convert_all(parts: Iterable[tuple[int | str, Callable[[Any], Any], Any]]) ->
 
 def key_text(key: object) -> str:
     """Return a key from an input as a part of a path, escaped and shortened."""
-    return shorten(ascii(key[: _SHOWN_CHARS + 1])[1:-1]) if isinstance(key, str) else shown(key)
+    return shorten(ascii(key[: _SHOWN_CHARS + 1])[1:-1]) if isinstance(key, str) else describe_value(key)
 
 
-def shown(value: object) -> str:
+def describe_value(value: object) -> str:
     """Return a value in a few words, however large it is."""
     match value:
         case None:

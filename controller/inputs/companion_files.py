@@ -147,7 +147,7 @@ def read_kv_log(path: Path, where: str) -> tuple[KvOperation, ...]:
 
 
 def _size(section: Section, key: str) -> int:
-    return section.required(key, integer(1, 1 << 24), 1, "write it as DLIO does for transformers")
+    return section.require(key, integer(1, 1 << 24), 1, "write it as DLIO does for transformers")
 
 
 def _operations(path: Path, where: str) -> Iterator[KvOperation]:

@@ -22,7 +22,7 @@ from etloop.contract.base.setting import (
     groups,
     list_setting,
     optional_group,
-    required,
+    required_setting,
     setting,
     setting_like,
 )
@@ -35,8 +35,8 @@ from etloop.contract.base.units import (
     parse_name,
     parse_rate_bps,
 )
-from etloop.contract.base.value_form import DURATION, TEXT, formed, pattern_form, with_limits
-from etloop.contract.base.value_parsers import bounded, file_name, integer, one_of, words, yes_or_no
+from etloop.contract.base.value_form import DURATION, TEXT, pattern_form, with_form, with_limits
+from etloop.contract.base.value_parsers import file_name, integer, one_of, with_bounds, words, yes_or_no
 from etloop.contract.model.assignment import PortBackend
 from etloop.contract.model.topology import MOST_RAILS
 from etloop.controller.inputs.file_kinds import refuse_other_kind
@@ -55,16 +55,16 @@ _BACKENDS: Final = {
 }
 _FRAMING: Final = (PortBackend.PACKET, PortBackend.XDP)
 """Backends that can set the UDP source port of every packet."""
-_link_rate: Final = bounded(parse_rate_bps, 1_000_000, 3_200_000_000_000, format_rate)
-_poll: Final = bounded(parse_duration_ns, NS_PER_US, 1000 * NS_PER_US, format_duration)
+_link_rate: Final = with_bounds(parse_rate_bps, 1_000_000, 3_200_000_000_000, format_rate)
+_poll: Final = with_bounds(parse_duration_ns, NS_PER_US, 1000 * NS_PER_US, format_duration)
 
 
-@formed(with_limits(DURATION, "1us to 1ms"))
+@with_form(with_limits(DURATION, "1us to 1ms"))
 def _poll_us(text: str) -> int:
     return _poll(text) // NS_PER_US
 
 
-@formed(pattern_form("name of an interface", "[!-.0-9;-~]{1,15}"))
+@with_form(pattern_form("name of an interface", "[!-.0-9;-~]{1,15}"))
 def _interface(text: str) -> str:
     # Names that the kernel accepts (Linux: dev_valid_name), restricted to printable ASCII.
     if not re.fullmatch(r"[!-.0-~]{1,15}", text) or text in (".", "..") or ":" in text:
@@ -74,7 +74,7 @@ def _interface(text: str) -> str:
     return text
 
 
-@formed(pattern_form("endpoint", _ENDPOINT))
+@with_form(pattern_form("endpoint", _ENDPOINT))
 def _endpoint(text: str) -> str:
     match = re.fullmatch(_ENDPOINT, text)
     if match is None or not 0 <= int(match[2]) <= 65535:
@@ -83,7 +83,7 @@ def _endpoint(text: str) -> str:
     return text
 
 
-@formed(TEXT)
+@with_form(TEXT)
 def _profile(text: str) -> str | Path:
     """Parse the name of a shipped profile, or the path of a file."""
     return Path(words(text)) if is_path(text) else words(text)
@@ -93,9 +93,9 @@ def _profile(text: str) -> str | Path:
 class RigPort:
     """One interface towards the device under test and the addresses that ranks may use on it."""
 
-    name: str = required("name", parse_name, "?", "name the port, such as p0")
+    name: str = required_setting("name", parse_name, "?", "name the port, such as p0")
     """Name of the port in results."""
-    link_bps: int = required("link", _link_rate, 1, 'write the speed of the link, such as "100Gbps"')
+    link_bps: int = required_setting("link", _link_rate, 1, 'write the speed of the link, such as "100Gbps"')
     """Rate of the link."""
     addresses: tuple[str, ...] = list_setting(
         "addresses",
@@ -200,7 +200,7 @@ class RigPort:
 class RigAgent:
     """One agent process. Agents with the same `host` share a machine and therefore its cores."""
 
-    name: str = required("name", parse_name, "?", "write the --name of the agent's etloop-agent")
+    name: str = required_setting("name", parse_name, "?", "write the --name of the agent's etloop-agent")
     """Name of the agent, as `etloop-agent --name` gives it."""
     host: str = setting_like("host", parse_name, "name")
     """Machine of the agent: agents of one host share its cores. The agent's name if left out."""
@@ -225,9 +225,11 @@ class RigAgent:
 class Curve:
     """Keys of CURVE."""
 
-    server_key: Path = required("server_key", file_name, Path(), "name the controller's secret key file")
+    server_key: Path = required_setting(
+        "server_key", file_name, Path(), "name the controller's secret key file"
+    )
     """File of the controller's secret key."""
-    authorised_keys: Path = required(
+    authorised_keys: Path = required_setting(
         "authorised_keys", file_name, Path(), "name the directory with the agents' public key files"
     )
     """Directory of the public keys of agents that may connect."""
@@ -254,7 +256,7 @@ class Security:
 class RigDut:
     """The device under test that the ports are connected to."""
 
-    stated_profile: str | Path = required(
+    stated_profile: str | Path = required_setting(
         "profile", _profile, "", "name a shipped profile (etloop dut list) or a file that ends in .yaml"
     )
     """Profile of the device: the name of a shipped one (`etloop dut list`), or a file that ends in .yaml."""

@@ -13,11 +13,11 @@ from typing import Any, Final
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import Problem
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.contract.base.setting import group, optional_group, required, setting
+from etloop.contract.base.setting import group, optional_group, required_setting, setting
 from etloop.contract.base.settings_reader import read_settings
 from etloop.contract.base.units import format_duration, parse_duration_ns, parse_name
-from etloop.contract.base.value_form import TEXT, formed
-from etloop.contract.base.value_parsers import bounded, file_name, integer, word_of, words, yes_or_no
+from etloop.contract.base.value_form import TEXT, with_form
+from etloop.contract.base.value_parsers import file_name, integer, with_bounds, word_of, words, yes_or_no
 from etloop.contract.base.yaml_reader import ConfigFile, read_document
 from etloop.contract.protocol.endpoint import is_loopback
 from etloop.controller.rack.agent_pool import MOST_SLOTS
@@ -29,11 +29,11 @@ from etloop.runtime.broker_settings import BrokerSettings, default_port
 _BASE_URL: Final = re.compile(
     r"(?P<scheme>https?)://(?P<host>[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[^?#@]*)?"
 )
-_interval: Final = bounded(parse_duration_ns, NS_PER_S // 10, 3600 * NS_PER_S, format_duration)
+_interval: Final = with_bounds(parse_duration_ns, NS_PER_S // 10, 3600 * NS_PER_S, format_duration)
 _port: Final = integer(1, 65535)
 
 
-@formed(TEXT)
+@with_form(TEXT)
 def _url(text: str) -> str:
     return words(text).rstrip("/")
 
@@ -241,11 +241,13 @@ class OtelConfig:
 class RackConfig:
     """Content of `controller.yaml`."""
 
-    rig: Path = required("rig", file_name, Path(), "name the rig file")
+    rig: Path = required_setting("rig", file_name, Path(), "name the rig file")
     """The rig file."""
-    state_dir: Path = required("state_dir", file_name, Path(), "name a directory for jobs and results")
+    state_dir: Path = required_setting(
+        "state_dir", file_name, Path(), "name a directory for jobs and results"
+    )
     """Directory of jobs and results."""
-    scenario_root: Path = required(
+    scenario_root: Path = required_setting(
         "scenario_root", file_name, Path(), "name the directory that traces of scenarios lie below"
     )
     """Directory below which the traces of scenarios are."""

@@ -13,7 +13,7 @@ from etloop.contract.base.errors import Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.setting import setting
 from etloop.contract.base.units import format_duration, parse_bytes, parse_duration_ns
-from etloop.contract.base.value_parsers import bounded, integer
+from etloop.contract.base.value_parsers import integer, with_bounds
 from etloop.controller.rack.actor import claim_problems
 from etloop.controller.rack.dispatch import RackPort, misfit
 from etloop.controller.rack.job import (
@@ -31,8 +31,8 @@ REQUEUE_KEY: Final = "etloop:requeue:"
 
 
 DAY_NS: Final = 86_400 * NS_PER_S
-long_time: Final = bounded(parse_duration_ns, NS_PER_S, 3650 * DAY_NS, format_duration)
-size: Final = bounded(parse_bytes, 1, 1 << 60, lambda count: f"{count}B")
+long_time: Final = with_bounds(parse_duration_ns, NS_PER_S, 3650 * DAY_NS, format_duration)
+size: Final = with_bounds(parse_bytes, 1, 1 << 60, lambda count: f"{count}B")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ from typing import Final
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.printable import printable
-from etloop.contract.base.setting import groups, named, required, setting, setting_like
+from etloop.contract.base.setting import groups, mapping_setting, required_setting, setting, setting_like
 from etloop.contract.base.settings_reader import read_file
 from etloop.contract.base.units import QuantityError, parse_name
-from etloop.contract.base.value_form import formed, pattern_form
+from etloop.contract.base.value_form import pattern_form, with_form
 from etloop.contract.base.value_parsers import file_name, words, yes_or_no
 from etloop.contract.protocol.endpoint import is_loopback
 from etloop.controller.rack.client.client import RackClient
@@ -34,20 +34,20 @@ _BASE_URL: Final = re.compile(
 _LABEL_LENGTH: Final = 256
 
 
-@formed(pattern_form("text", f"[^\\x00-\\x1f]{{1,{_LABEL_LENGTH}}}"))
+@with_form(pattern_form("text", f"[^\\x00-\\x1f]{{1,{_LABEL_LENGTH}}}"))
 def _label(text: str) -> str:
     if len(text) > _LABEL_LENGTH or not text.isprintable():
         raise QuantityError("is not a label", f"write at most {_LABEL_LENGTH} printable characters")
     return words(text)
 
 
-@formed(pattern_form("HOST or HOST:PORT", r"[A-Za-z0-9._:\[\]-]+"))
+@with_form(pattern_form("HOST or HOST:PORT", r"[A-Za-z0-9._:\[\]-]+"))
 def _broker(text: str) -> str:
     parse_broker_address(text)
     return text
 
 
-@formed(pattern_form("URL", _BASE_URL.pattern))
+@with_form(pattern_form("URL", _BASE_URL.pattern))
 def _url(text: str) -> str:
     if not _BASE_URL.fullmatch(text):
         raise QuantityError(
@@ -60,9 +60,11 @@ def _url(text: str) -> str:
 class RackPlace:
     """A rack, and how it is reached."""
 
-    name: str = required("name", parse_name, "rack", "write the name of the rack")
+    name: str = required_setting("name", parse_name, "rack", "write the name of the rack")
     """Name by which you call the rack; `--rack NAME`."""
-    broker: str = required("broker", _broker, "127.0.0.1", "write HOST or HOST:PORT of its MQTT broker")
+    broker: str = required_setting(
+        "broker", _broker, "127.0.0.1", "write HOST or HOST:PORT of its MQTT broker"
+    )
     """MQTT broker of the rack, HOST or HOST:PORT."""
     rack: str = setting_like("rack", parse_name, "name")
     """Name of the rack on that broker, part of every topic; as `name` if left out."""
@@ -76,7 +78,9 @@ class RackPlace:
     """Base URL of the rack's web server; the one that its controller publishes if left out."""
     token_file: Path | None = setting("token_file", file_name, None)
     """File with the token for the web server."""
-    labels: Mapping[str, str] = named(_label, "labels", parse_name, "a label's value.", most=MOST_LABELS)
+    labels: Mapping[str, str] = mapping_setting(
+        _label, "labels", parse_name, "a label's value.", most=MOST_LABELS
+    )
     """Labels of your choice, for `--rack-label site=rome`."""
     insecure: bool = setting("insecure", yes_or_no, False)
     """Whether the password may cross a network unencrypted."""

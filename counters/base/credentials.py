@@ -138,21 +138,21 @@ def _line_of(where: str, place: str) -> str:
 
 def _read_snmp(top: Section) -> Community | SnmpUser:
     if top.has("community"):
-        return Community(top.required("community", _secret_parser(1), "?", ""))
+        return Community(top.require("community", _secret_parser(1), "?", ""))
     password = _secret_parser(LEAST_PASSWORD_CHARACTERS)
     return SnmpUser(
-        user=top.required("user", _secret_parser(1), "?", ""),
-        auth=top.required("auth", word_of(AuthProtocol), AuthProtocol.SHA256, ""),
-        auth_password=top.required("auth_password", password, "?", ""),
-        privacy=top.required("privacy", word_of(PrivacyProtocol), PrivacyProtocol.AES128, ""),
-        privacy_password=top.required("privacy_password", password, "?", ""),
+        user=top.require("user", _secret_parser(1), "?", ""),
+        auth=top.require("auth", word_of(AuthProtocol), AuthProtocol.SHA256, ""),
+        auth_password=top.require("auth_password", password, "?", ""),
+        privacy=top.require("privacy", word_of(PrivacyProtocol), PrivacyProtocol.AES128, ""),
+        privacy_password=top.require("privacy_password", password, "?", ""),
     )
 
 
 def _login(top: Section) -> Login:
     return Login(
-        top.required("user", _secret_parser(1), "?", ""),
-        top.required("password", _secret_parser(1), "?", ""),
+        top.require("user", _secret_parser(1), "?", ""),
+        top.require("password", _secret_parser(1), "?", ""),
     )
 
 

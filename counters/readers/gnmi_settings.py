@@ -11,9 +11,9 @@ from typing import Final
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
 from etloop.contract.base.errors import Problem
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.contract.base.setting import group, required, setting
+from etloop.contract.base.setting import group, required_setting, setting
 from etloop.contract.base.units import format_duration, parse_duration_ns
-from etloop.contract.base.value_parsers import bounded, file_name, word_of, words, yes_or_no
+from etloop.contract.base.value_parsers import file_name, with_bounds, word_of, words, yes_or_no
 from etloop.counters.base.address import Address, address
 from etloop.dut_profiles.model.profile import CounterAccess, CounterPaths, CounterReader
 
@@ -69,7 +69,7 @@ class Tls:
 class GnmiSource:
     """A gNMI server to read."""
 
-    address: Address = required(
+    address: Address = required_setting(
         "address", address(GNMI_PORT), Address("?", GNMI_PORT), "write HOST or HOST:PORT"
     )
     """Management address of the device."""
@@ -89,7 +89,7 @@ class GnmiSource:
     """Target of the prefix, where a server represents several devices."""
     sample_ns: int = setting(
         "sample_interval",
-        bounded(parse_duration_ns, LEAST_SAMPLE_NS, MOST_SAMPLE_NS, format_duration),
+        with_bounds(parse_duration_ns, LEAST_SAMPLE_NS, MOST_SAMPLE_NS, format_duration),
         DEFAULT_SAMPLE_NS,
     )
     """Interval at which the device sends in mode sample."""

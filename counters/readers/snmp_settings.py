@@ -8,9 +8,9 @@ from typing import Final
 
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.contract.base.setting import required, setting
+from etloop.contract.base.setting import required_setting, setting
 from etloop.contract.base.units import format_duration, parse_duration_ns
-from etloop.contract.base.value_parsers import bounded, file_name, integer, word_of, yes_or_no
+from etloop.contract.base.value_parsers import file_name, integer, with_bounds, word_of, yes_or_no
 from etloop.counters.base.address import Address, address
 
 SNMP_PORT: Final = 161
@@ -32,11 +32,11 @@ class InterfaceNames(StrEnum):
 class SnmpSource:
     """An SNMP agent. The credentials decide between version 2c and 3."""
 
-    address: Address = required(
+    address: Address = required_setting(
         "address", address(SNMP_PORT), Address("?", SNMP_PORT), "write HOST or HOST:PORT of the agent"
     )
     """Management address of the device."""
-    credentials: Path = required(
+    credentials: Path = required_setting(
         "credentials", file_name, Path("?"), "name a file with the community or the user"
     )
     """File with the community or the user."""
@@ -46,7 +46,7 @@ class SnmpSource:
     """Whether the device counts octets as IF-MIB defines them; an agent on Linux gives its kernel's, without the FCS."""
     response_timeout_ns: int = setting(
         "answer",
-        bounded(parse_duration_ns, NS_PER_MS, MOST_RESPONSE_TIMEOUT_NS, format_duration),
+        with_bounds(parse_duration_ns, NS_PER_MS, MOST_RESPONSE_TIMEOUT_NS, format_duration),
         DEFAULT_RESPONSE_TIMEOUT_NS,
     )
     """Timeout of one request."""

@@ -130,12 +130,12 @@ def parse_profile(written: bytes, source: str) -> DutProfile:
     file = ConfigFile(source)
     top = read_document(written, file)
     stated = Statements(read_sources(top)).within(top)
-    kind = top.required("kind", word_of(DutKind), DutKind.SWITCH, "write switch or nic")
+    kind = top.require("kind", word_of(DutKind), DutKind.SWITCH, "write switch or nic")
     remedy = "name the profile, such as leaf-400g"
     profile = DutProfile(
-        name=top.required("profile", parse_name, "?", remedy),
+        name=top.require("profile", parse_name, "?", remedy),
         kind=kind,
-        summary=top.required("summary", text, "?", "describe the device in one line"),
+        summary=top.require("summary", text, "?", "describe the device in one line"),
         sources=tuple(stated.sources.values()),
         identity=stated.part(top.section("identity"), Identity, IDENTITY),
         ports=_port_groups(top, stated),
@@ -174,7 +174,7 @@ def _entries(top: Section, key: str) -> tuple[Section, ...]:
 def _port_groups(top: Section, stated: Statements) -> tuple[PortGroup, ...]:
     groups: list[PortGroup] = []
     for section in _entries(top, "ports"):
-        name = section.required("name", parse_name, "?", "name these ports, such as front")
+        name = section.require("name", parse_name, "?", "name these ports, such as front")
         statements = stated.within(section)
         group = PortGroup(
             name,
@@ -195,7 +195,7 @@ def _buffer(section: Section, stated: Statements) -> Buffer:
     statements = stated.within(section)
     pools: list[Pool] = []
     for entry in _entries(section, "pools"):
-        name = entry.required("name", parse_name, "?", "name the pool")
+        name = entry.require("name", parse_name, "?", "name the pool")
         if any(name == other.name for other in pools):
             entry.mistake("name", f'pool "{name}" is already listed', "choose another name")
         pools.append(statements.part(entry, Pool, POOL, name=name))
@@ -244,10 +244,10 @@ def _counters(section: Section, stated: Statements) -> Counters:
     section_statements = stated.within(section)
     access = []
     for entry in _entries(section, "access"):
-        reader = entry.required(
+        reader = entry.require(
             "reader", word_of(CounterReader), CounterReader.GNMI, "write how they are read"
         )
-        paths = entry.required(
+        paths = entry.require(
             "paths", word_of(CounterPaths), CounterPaths.CANONICAL, "write whose names they use"
         )
         if not entry.has("objects"):
@@ -265,8 +265,8 @@ def _counters(section: Section, stated: Statements) -> Counters:
 def _checks(top: Section) -> tuple[VerdictCheck, ...]:
     checks = []
     for entry in _entries(top, "checks"):
-        expression = entry.required("check", text, "?", "write a condition on the results of a run")
-        why = entry.required("why", text, "?", "write why the device must meet it")
+        expression = entry.require("check", text, "?", "write a condition on the results of a run")
+        why = entry.require("why", text, "?", "write why the device must meet it")
         checks.append(VerdictCheck(expression, why, entry.where("check")))
         entry.close()
     return tuple(checks)

@@ -16,7 +16,7 @@ from etloop.contract.base.units import (
     parse_duration_ns,
     parse_rate_bps,
 )
-from etloop.contract.base.value_parsers import bounded
+from etloop.contract.base.value_parsers import with_bounds
 from etloop.dut_profiles.model.profile import Breakout
 
 LARGEST_BUFFER_BYTES: Final = 1 << 40
@@ -24,11 +24,13 @@ LARGEST_MTU_BYTES: Final = 65_535
 LARGEST_SPEED_BPS: Final = 10**14
 LEAST_SPEED_BPS: Final = 1_000_000
 
-size: Final[Callable[[str], int]] = bounded(parse_bytes, 0, LARGEST_BUFFER_BYTES, format_bytes)
-mtu: Final[Callable[[str], int]] = bounded(parse_bytes, 68, LARGEST_MTU_BYTES, format_bytes)
-speed: Final[Callable[[str], int]] = bounded(parse_rate_bps, LEAST_SPEED_BPS, LARGEST_SPEED_BPS, format_rate)
-capacity: Final[Callable[[str], int]] = bounded(parse_rate_bps, LEAST_SPEED_BPS, 10**18, format_rate)
-duration: Final[Callable[[str], int]] = bounded(parse_duration_ns, 0, 3600 * NS_PER_S, format_duration)
+size: Final[Callable[[str], int]] = with_bounds(parse_bytes, 0, LARGEST_BUFFER_BYTES, format_bytes)
+mtu: Final[Callable[[str], int]] = with_bounds(parse_bytes, 68, LARGEST_MTU_BYTES, format_bytes)
+speed: Final[Callable[[str], int]] = with_bounds(
+    parse_rate_bps, LEAST_SPEED_BPS, LARGEST_SPEED_BPS, format_rate
+)
+capacity: Final[Callable[[str], int]] = with_bounds(parse_rate_bps, LEAST_SPEED_BPS, 10**18, format_rate)
+duration: Final[Callable[[str], int]] = with_bounds(parse_duration_ns, 0, 3600 * NS_PER_S, format_duration)
 
 
 def breakout(text: str) -> Breakout:

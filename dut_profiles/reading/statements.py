@@ -127,10 +127,10 @@ def read_sources(top: Section) -> dict[str, Source]:
             parse_name(name)
         except QuantityError as error:
             section.mistake(name, error.what, error.remedy)
-        title = entry.required("title", text, "?", "write a title by which a reader can find it")
+        title = entry.require("title", text, "?", "write a title by which a reader can find it")
         url = entry.optional("url", _address, "")
         remedy = "write when it was published, read or measured, such as 2025-01-31"
-        sources[name] = Source(name, title, url, entry.required("date", _day, _UNKNOWN.dated, remedy))
+        sources[name] = Source(name, title, url, entry.require("date", _day, _UNKNOWN.dated, remedy))
         entry.close()
     section.close()
     return sources

@@ -15,7 +15,7 @@ import yaml
 
 from etloop.contract.base.errors import Problem
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.contract.base.setting import required, setting
+from etloop.contract.base.setting import required_setting, setting
 from etloop.contract.base.units import (
     QuantityError,
     format_bytes,
@@ -26,8 +26,8 @@ from etloop.contract.base.units import (
     parse_rate_bps,
     parse_share_per_million,
 )
-from etloop.contract.base.value_form import TEXT, formed
-from etloop.contract.base.value_parsers import bounded, integer
+from etloop.contract.base.value_form import TEXT, with_form
+from etloop.contract.base.value_parsers import integer, with_bounds
 from etloop.contract.base.yaml_tree import TEXT_TAG, Change, parse_path
 
 MOST_TRIALS: Final = 32
@@ -55,7 +55,7 @@ _COUNT: Final = Unit("", str)
 _END_REMEDY: Final = "write a number, with its unit if it has one, such as 10Mbps"
 
 
-@formed(TEXT)
+@with_form(TEXT)
 def _end(text: str) -> tuple[int, Unit]:
     """Parse an end of the range: a number, or a quantity in the finest unit."""
     if text.isascii() and text.isdigit() and len(text) < 16:
@@ -66,23 +66,23 @@ def _end(text: str) -> tuple[int, Unit]:
     raise QuantityError(f'"{text[:64]}" is not a number', _END_REMEDY)
 
 
-_share: Final = bounded(parse_share_per_million, 1, _MILLION - 1, lambda parts: f"{parts / 10_000:g}%")
+_share: Final = with_bounds(parse_share_per_million, 1, _MILLION - 1, lambda parts: f"{parts / 10_000:g}%")
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
     """The searched value, its range and its resolution."""
 
-    path: tuple[str, ...] = required(
+    path: tuple[str, ...] = required_setting(
         "path",
-        formed(TEXT)(parse_path),
+        with_form(TEXT)(parse_path),
         ("seed",),
         "write the key path of the value, such as workload.incast.rate",
     )
     """Key path of the value."""
-    first: tuple[int, Unit] = required("from", _end, (0, _COUNT), _END_REMEDY)
+    first: tuple[int, Unit] = required_setting("from", _end, (0, _COUNT), _END_REMEDY)
     """Value at which runs should pass."""
-    last: tuple[int, Unit] = required("to", _end, (1, _COUNT), _END_REMEDY)
+    last: tuple[int, Unit] = required_setting("to", _end, (1, _COUNT), _END_REMEDY)
     """Last value that is tried; in the unit of `from`."""
     resolution_per_million: int = setting("resolution", _share, _DEFAULT_RESOLUTION)
     """Smallest step, as a share of the range."""

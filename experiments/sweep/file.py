@@ -16,11 +16,11 @@ from typing import Final
 import yaml
 
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.contract.base.setting import group, optional_group, required, setting
+from etloop.contract.base.setting import group, optional_group, required_setting, setting
 from etloop.contract.base.settings_reader import read_settings
 from etloop.contract.base.units import QuantityError, format_bytes, parse_bytes
 from etloop.contract.base.value_form import TEXT, FormedParser
-from etloop.contract.base.value_parsers import bounded, file_name, integer, one_of, word_of, words
+from etloop.contract.base.value_parsers import file_name, integer, one_of, with_bounds, word_of, words
 from etloop.contract.base.yaml_reader import ConfigFile, Section, read_document
 from etloop.contract.base.yaml_tree import NULL_TAG, TEXT_TAG, Change, is_null, parse_path, value_text
 from etloop.experiments.sweep.bisection import Search
@@ -75,7 +75,7 @@ class LabWish:
     addresses: int = setting("addresses", integer(1, MOST_ADDRESSES), DEFAULT_ADDRESSES)
     """Addresses of every port."""
     mtu_bytes: int = setting(
-        "mtu", bounded(parse_bytes, LEAST_MTU_BYTES, MOST_MTU_BYTES, format_bytes), DEFAULT_MTU_BYTES
+        "mtu", with_bounds(parse_bytes, LEAST_MTU_BYTES, MOST_MTU_BYTES, format_bytes), DEFAULT_MTU_BYTES
     )
     """MTU of every interface."""
     backend: str = setting("backend", one_of({name: name for name in _BACKENDS}), "udp")
@@ -94,7 +94,7 @@ class Sweep:
     """Changes of every point, applied before its settings."""
     compare: str
     """Name of the axis whose settings are compared with its first one."""
-    scenario: Path = required("scenario", file_name, Path(), "name the scenario that is changed")
+    scenario: Path = required_setting("scenario", file_name, Path(), "name the scenario that is changed")
     """The scenario that is changed, relative to the sweep."""
     topology: Path | None = setting("topology", file_name, None)
     """Topology of the device, for a twin or a lab."""

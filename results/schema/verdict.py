@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from etloop.contract.base.errors import ExitCode
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.contract.base.setting import required, setting
+from etloop.contract.base.setting import required_setting, setting
 from etloop.contract.base.value_parsers import words
 
 
@@ -54,7 +54,9 @@ def worst_result(results: Iterable[RunResult]) -> RunResult:
 class RequestedCondition:
     """A condition that the profile or the scenario states."""
 
-    expression: str = required("check", words, "?", "write a condition on the results, see docs/verdict.md")
+    expression: str = required_setting(
+        "check", words, "?", "write a condition on the results, see docs/verdict.md"
+    )
     """The condition, in the language of docs/verdict.md."""
     why: str = setting("why", words, "")
     """Reason that is printed when it fails."""

@@ -15,9 +15,9 @@ from etloop.contract.base.setting import (
     group,
     groups,
     list_setting,
-    named,
+    mapping_setting,
     optional_group,
-    required,
+    required_setting,
     setting,
     setting_like,
     setting_of,
@@ -117,14 +117,14 @@ class Lossy:
 class Delayed:
     """Another variant, with a required key."""
 
-    delay: int = required("delay", integer(0, 9), 0, "write a delay")
+    delay: int = required_setting("delay", integer(0, 9), 0, "write a delay")
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
     """An item of a list, with a rule between its keys."""
 
-    name: str = required("name", parse_name, "?", "name it")
+    name: str = required_setting("name", parse_name, "?", "name it")
     label: str = setting_like("label", parse_name, "name")
     kind: str = setting("kind", one_of({"lossy": "lossy", "delayed": "delayed"}), "lossy", "Kind.")
     behaviour: Lossy | Delayed = variant("kind", {"lossy": Lossy, "delayed": Delayed})
@@ -139,7 +139,7 @@ class Whole:
     """A file with every kind of field that may hold several values."""
 
     links: tuple[Link, ...] = groups(Link, "links", remedy="list the links", most=2)
-    weights: Mapping[str, int] = named(integer(1, 9), "weights", parse_name, "a weight.")
+    weights: Mapping[str, int] = mapping_setting(integer(1, 9), "weights", parse_name, "a weight.")
     queue: Inner | None = optional_group(Inner, "queue")
     log: Path | None = setting("log", file_name, None, "Log file.")
 

@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 
 from etloop.contract.base.errors import Problem
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.contract.base.setting import group, groups, list_setting, required, setting, setting_like
+from etloop.contract.base.setting import group, groups, list_setting, required_setting, setting, setting_like
 from etloop.contract.base.units import (
     NS_PER_S,
     format_duration,
@@ -20,7 +20,7 @@ from etloop.contract.base.units import (
     parse_port_label,
     parse_rate_bps,
 )
-from etloop.contract.base.value_parsers import bounded, integer
+from etloop.contract.base.value_parsers import integer, with_bounds
 from etloop.contract.base.yaml_reader import Section
 from etloop.contract.model.topology import MOST_RAILS, MOST_SWITCH_PORTS, MOST_SWITCHES
 from etloop.traffic.topology.draft import Draft, has_number
@@ -28,8 +28,8 @@ from etloop.traffic.topology.switch_keys import SwitchKeys
 
 DEFAULT_DELAY_NS: Final = 100
 """Delay of twenty metres of cable."""
-_rate: Final = bounded(parse_rate_bps, 1_000_000, 3_200_000_000_000, format_rate)
-_delay: Final = bounded(parse_duration_ns, 0, NS_PER_S // 10, format_duration)
+_rate: Final = with_bounds(parse_rate_bps, 1_000_000, 3_200_000_000_000, format_rate)
+_delay: Final = with_bounds(parse_duration_ns, 0, NS_PER_S // 10, format_duration)
 _LIST_PORTS: Final = 'list the rig\'s ports on it, as "agent/port"'
 
 
@@ -37,7 +37,7 @@ _LIST_PORTS: Final = 'list the rig\'s ports on it, as "agent/port"'
 class LinkKeys:
     """Rate and delay of links."""
 
-    rate_bps: int = required("rate", _rate, 1, 'write the speed of the link, such as "100Gbps"')
+    rate_bps: int = required_setting("rate", _rate, 1, 'write the speed of the link, such as "100Gbps"')
     """Rate of the link."""
     delay_ns: int = setting("delay", _delay, DEFAULT_DELAY_NS)
     """One-way propagation delay of the link."""

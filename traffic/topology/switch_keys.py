@@ -17,9 +17,9 @@ from etloop.contract.base.setting import (
     group,
     groups,
     list_setting,
-    named,
+    mapping_setting,
     optional_group,
-    required,
+    required_setting,
     setting,
     setting_like,
 )
@@ -33,8 +33,8 @@ from etloop.contract.base.units import (
     parse_factor,
     parse_share_per_million,
 )
-from etloop.contract.base.value_form import FormedParser, ValueForm, formed, pattern_form
-from etloop.contract.base.value_parsers import bounded, integer, one_of, word_of, words, yes_or_no
+from etloop.contract.base.value_form import FormedParser, ValueForm, pattern_form, with_form
+from etloop.contract.base.value_parsers import integer, one_of, with_bounds, word_of, words, yes_or_no
 from etloop.contract.model.topology import (
     DSCPS,
     FOREVER_NS,
@@ -51,9 +51,9 @@ LARGEST_FRAME_BYTES: Final = 65_535
 MOST_WEIGHT: Final = 256
 UDP_PORT_BITS: Final = 16
 NO_USID: Final = 0
-_size = bounded(parse_bytes, 0, MOST_BUFFER_BYTES, format_bytes)
-_time = bounded(parse_duration_ns, 0, 3600 * NS_PER_S, format_duration)
-_detection = bounded(parse_duration_ns, 1, 3600 * NS_PER_S, format_duration)
+_size = with_bounds(parse_bytes, 0, MOST_BUFFER_BYTES, format_bytes)
+_time = with_bounds(parse_duration_ns, 0, 3600 * NS_PER_S, format_duration)
+_detection = with_bounds(parse_duration_ns, 1, 3600 * NS_PER_S, format_duration)
 _priority = integer(0, PRIORITIES - 1)
 _dscp = integer(0, DSCPS - 1)
 
@@ -76,7 +76,7 @@ _port_name: Final = FormedParser(
 )
 
 
-@formed(
+@with_form(
     ValueForm(
         "power of two",
         {"type": ["string", "number"], "exclusiveMinimum": 0},
@@ -103,7 +103,7 @@ _USID_FORM: Final = ValueForm(
 )
 
 
-@formed(_USID_FORM)
+@with_form(_USID_FORM)
 def parse_usid(text: str) -> int:
     """Parse a uSID, decimal or hexadecimal. Raises `QuantityError`."""
     remedy = "write one from 0x0001 to 0xffff, such as 0x0021"
@@ -115,7 +115,7 @@ def parse_usid(text: str) -> int:
     return usid
 
 
-@formed(_USID_FORM)
+@with_form(_USID_FORM)
 def _usid_or_none(text: str) -> int:
     """Parse a uSID or "none", which gives `NO_USID`."""
     return NO_USID if text == "none" else parse_usid(text)
@@ -125,19 +125,23 @@ def _usid_or_none(text: str) -> int:
 class MapKeys:
     """Rows of maps that a file sets, by key; other rows stay."""
 
-    dscp_to_class: Mapping[str, int] = named(_priority, "dscp_to_class", _dscp_row, "class of this DSCP.")
+    dscp_to_class: Mapping[str, int] = mapping_setting(
+        _priority, "dscp_to_class", _dscp_row, "class of this DSCP."
+    )
     """DSCP to traffic class."""
-    class_to_queue: Mapping[str, int] = named(_priority, "class_to_queue", _row, "queue of this class.")
+    class_to_queue: Mapping[str, int] = mapping_setting(
+        _priority, "class_to_queue", _row, "queue of this class."
+    )
     """Traffic class to queue."""
-    class_to_group: Mapping[str, int] = named(
+    class_to_group: Mapping[str, int] = mapping_setting(
         _priority, "class_to_group", _row, "priority group of this class."
     )
     """Traffic class to priority group."""
-    group_to_priority: Mapping[str, int] = named(
+    group_to_priority: Mapping[str, int] = mapping_setting(
         _priority, "group_to_priority", _row, "priority of this group."
     )
     """Priority group to the PFC priority that pauses its senders."""
-    priority_to_queue: Mapping[str, int] = named(
+    priority_to_queue: Mapping[str, int] = mapping_setting(
         _priority, "priority_to_queue", _row, "queue of this priority."
     )
     """Received PFC priority to the queue that it pauses."""
@@ -197,7 +201,7 @@ class QueueKeys:
 class WatchdogKeys:
     """PFC watchdog."""
 
-    detect_ns: int = required(
+    detect_ns: int = required_setting(
         "detect", _detection, 1, "write how long a queue may stay paused, such as 200ms"
     )
     """Time that a queue may stay paused."""
@@ -227,14 +231,14 @@ class PfcKeys:
 class TrimmingKeys:
     """Trimming of packets instead of dropping them; the fields are those of `Trimming`."""
 
-    frame_bytes: int = required(
+    frame_bytes: int = required_setting(
         "size",
-        bounded(parse_bytes, 64, LARGEST_TRIMMED_BYTES, format_bytes),
+        with_bounds(parse_bytes, 64, LARGEST_TRIMMED_BYTES, format_bytes),
         64,
         "write what is left of a frame, such as 128B",
     )
     """Length of a trimmed frame."""
-    dscp: int = required("dscp", _dscp, 0, "write the DSCP of trimmed packets, such as 48")
+    dscp: int = required_setting("dscp", _dscp, 0, "write the DSCP of trimmed packets, such as 48")
     """DSCP of trimmed packets."""
     last_hop_dscp: int | None = setting("last_hop_dscp", _dscp, None)
     """The same at ports with a host attached; `dscp` if left out."""
@@ -267,7 +271,7 @@ class FaultKeys:
     until_ns: int = setting("until", _time, FOREVER_NS)
     """Time until which they are; to the end if left out."""
     longer_than_bytes: int = setting(
-        "longer_than", bounded(parse_bytes, 64, LARGEST_FRAME_BYTES, format_bytes), 0
+        "longer_than", with_bounds(parse_bytes, 64, LARGEST_FRAME_BYTES, format_bytes), 0
     )
     """Only frames longer than this, as at a port with a smaller MTU; all of them if there is no chance and no every."""
     corrupt: bool = setting("corrupt", yes_or_no, False)
@@ -340,7 +344,7 @@ class SwitchKeys:
     """Idle time after which a flow may take another path, with balancing flowlet; 50us in a preset."""
     weights_by_rate: bool = setting("weights", one_of({"equal": False, "rate": True}), False)
     """Shares of ports of unequal rate among equal-cost paths: equal, or in proportion to their rates."""
-    port_weights: Mapping[str, int] = named(
+    port_weights: Mapping[str, int] = mapping_setting(
         integer(1, MOST_WEIGHT), "port_weights", _port_name, "share of one port."
     )
     """Shares of ports by name, instead of those by `weights`."""
@@ -348,11 +352,11 @@ class SwitchKeys:
     """Maps between DSCP, class, queue, priority group and priority. Rows that are left out stay."""
     pfc: PfcKeys = group(PfcKeys, "pfc")
     """Priority flow control."""
-    priority_groups: Mapping[str, GroupKeys] = named(
+    priority_groups: Mapping[str, GroupKeys] = mapping_setting(
         GroupKeys, "groups", _row, "one priority group, on every port."
     )
     """Priority groups, 0 to 7."""
-    queues: Mapping[str, QueueKeys] = named(QueueKeys, "queues", _row, "one queue, on every port.")
+    queues: Mapping[str, QueueKeys] = mapping_setting(QueueKeys, "queues", _row, "one queue, on every port.")
     """Queues, 0 to 7."""
     port_settings: tuple[PortSettingsKeys, ...] = groups(PortSettingsKeys, "port_settings")
     """Ports whose groups, queues or pauses differ from those of the other ports."""
@@ -370,7 +374,9 @@ class SwitchKeys:
     """Whole buffer; by the links or the device if left out."""
     usid: int | None = setting("usid", _usid_or_none, None)
     """Micro segment of the switch, or none; by its place in the file if left out."""
-    port_usids: Mapping[str, int] = named(parse_usid, "usids", _port_name, "micro segment of one port.")
+    port_usids: Mapping[str, int] = mapping_setting(
+        parse_usid, "usids", _port_name, "micro segment of one port."
+    )
     """Micro segments of ports by name; 0xe000 and the port's number if left out."""
 
     def broken_rules(self, keys: Collection[str]) -> Iterator[Problem]:

@@ -16,7 +16,14 @@ from typing import Final
 from etloop.contract.base.errors import Problem
 from etloop.contract.base.ip_address import parse_addresses
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.contract.base.setting import group, groups, list_setting, optional_group, required, setting
+from etloop.contract.base.setting import (
+    group,
+    groups,
+    list_setting,
+    optional_group,
+    required_setting,
+    setting,
+)
 from etloop.contract.base.settings_reader import blame, read_settings
 from etloop.contract.base.units import (
     NS_PER_S,
@@ -26,8 +33,8 @@ from etloop.contract.base.units import (
     parse_name,
     parse_port_label,
 )
-from etloop.contract.base.value_form import DURATION, ValueForm, either, formed, pattern_form
-from etloop.contract.base.value_parsers import bounded, integer, words, yes_or_no
+from etloop.contract.base.value_form import DURATION, ValueForm, either, pattern_form, with_form
+from etloop.contract.base.value_parsers import integer, with_bounds, words, yes_or_no
 from etloop.contract.base.yaml_reader import ConfigFile, Section, read_document
 from etloop.contract.model.switch_presets import SEED
 from etloop.contract.model.topology import (
@@ -74,11 +81,11 @@ _FORMS: Final = {
     ParkingLotKeys: "parking_lot",
 }
 _KINDS: Final = (*_FORMS.values(), "switches")
-_MOMENT: Final = bounded(parse_duration_ns, 0, 3600 * NS_PER_S, format_duration)
+_MOMENT: Final = with_bounds(parse_duration_ns, 0, 3600 * NS_PER_S, format_duration)
 _NAME_END: Final = "name a switch, or a switch and a port of your naming, such as leaf0/up1"
 
 
-@formed(either(DURATION, ValueForm("never", {"const": "never"}), "duration or never"))
+@with_form(either(DURATION, ValueForm("never", {"const": "never"}), "duration or never"))
 def _moment_or_never(text: str) -> int:
     """Parse a duration or "never" in ns. Raises `QuantityError`."""
     if text == "never":
@@ -89,7 +96,7 @@ def _moment_or_never(text: str) -> int:
         raise QuantityError(error.what, f"{error.remedy}, or never") from None
 
 
-@formed(pattern_form("SWITCH or SWITCH/PORT", r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}(/.*)?"))
+@with_form(pattern_form("SWITCH or SWITCH/PORT", r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}(/.*)?"))
 def _switch_end(text: str) -> tuple[str, str]:
     """Parse "switch" or "switch/port". Raises `QuantityError`."""
     switch, slash, port = text.partition("/")
@@ -102,7 +109,7 @@ def _switch_end(text: str) -> tuple[str, str]:
 class SwitchEntry:
     """One of several switches."""
 
-    name: str = required("name", parse_name, "?", "name the switch, such as leaf0")
+    name: str = required_setting("name", parse_name, "?", "name the switch, such as leaf0")
     """Name of the switch."""
     keys: SwitchKeys = group(SwitchKeys)
 
@@ -111,9 +118,9 @@ class SwitchEntry:
 class LinkEntry:
     """A link between two switches; an end is a switch and a port, "" for one that is not named."""
 
-    from_end: tuple[str, str] = required("from", _switch_end, ("", ""), _NAME_END)
+    from_end: tuple[str, str] = required_setting("from", _switch_end, ("", ""), _NAME_END)
     """One end."""
-    to_end: tuple[str, str] = required("to", _switch_end, ("", ""), _NAME_END)
+    to_end: tuple[str, str] = required_setting("to", _switch_end, ("", ""), _NAME_END)
     """The other end."""
     link: LinkKeys = group(LinkKeys)
 
@@ -122,9 +129,9 @@ class LinkEntry:
 class AttachEntry:
     """A port of the rig on a switch."""
 
-    port: str = required("port", parse_port_label, "", 'name a port of the rig as "agent/port"')
+    port: str = required_setting("port", parse_port_label, "", 'name a port of the rig as "agent/port"')
     """A port of the rig."""
-    to_end: tuple[str, str] = required("to", _switch_end, ("", ""), _NAME_END)
+    to_end: tuple[str, str] = required_setting("to", _switch_end, ("", ""), _NAME_END)
     """Switch of the port, with a port name of your choice."""
     link: LinkKeys = group(LinkKeys)
     addresses: tuple[str, ...] = list_setting("addresses", parse_addresses, is_flat=True)
@@ -139,11 +146,11 @@ class AttachEntry:
 class OutageEntry:
     """A link that is down for a time."""
 
-    port: str = required(
+    port: str = required_setting(
         "port", parse_port_label, "", 'name a port of a switch or of the rig, such as "leaf0/4"'
     )
     """A port of a switch or of the rig; the whole link is down."""
-    from_ns: int = required("from", _MOMENT, 0, "write when the link goes down, such as 1ms")
+    from_ns: int = required_setting("from", _MOMENT, 0, "write when the link goes down, such as 1ms")
     """When it goes down."""
     until_ns: int = setting("until", _MOMENT, FOREVER_NS)
     """When it is up again; never if left out."""

@@ -12,9 +12,9 @@ from ipaddress import IPv6Network
 from typing import Final
 
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.contract.base.setting import required, setting
+from etloop.contract.base.setting import required_setting, setting
 from etloop.contract.base.units import QuantityError
-from etloop.contract.base.value_form import formed, pattern_form
+from etloop.contract.base.value_form import pattern_form, with_form
 from etloop.contract.base.yaml_reader import ConfigFile, Section
 from etloop.contract.model.topology import OtherNode, Segments, SwitchLink, SwitchSettings, Usids
 from etloop.traffic.topology.routes import ways_between
@@ -26,7 +26,7 @@ DECAPSULATION: Final = 0xD001
 _BLOCK_BITS: Final = 32
 
 
-@formed(pattern_form("IPv6 prefix of 32 bits", r"[0-9A-Fa-f:]+/32"))
+@with_form(pattern_form("IPv6 prefix of 32 bits", r"[0-9A-Fa-f:]+/32"))
 def _block(text: str) -> int:
     """Parse the block prefix; return its 32 bits. Raises `QuantityError`."""
     remedy = "write a prefix of 32 bits, such as fc00:1::/32"
@@ -43,7 +43,7 @@ def _block(text: str) -> int:
 class Srv6Keys:
     """The addresses that carry micro segments."""
 
-    block: int = required(
+    block: int = required_setting(
         "block", _block, 0, "write the prefix of 32 bits that carries segments, such as fc00:1::/32"
     )
     """Prefix of the addresses that carry segments."""

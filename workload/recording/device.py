@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Final
 
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.contract.base.setting import named, required
+from etloop.contract.base.setting import mapping_setting, required_setting
 from etloop.contract.base.units import parse_duration_ns, parse_factor, parse_flops, parse_rate_bps
 from etloop.contract.base.value_parsers import words
 from etloop.workload.recording.events import Compute
@@ -28,24 +28,24 @@ def _operator(text: str) -> str:
 class Device:
     """A device file: rates as the vendor states them, and the shares of them that programs reach."""
 
-    name: str = required("name", words, "", "write the name of the device")
-    source: str = required("source", words, "", "write where the rates are stated")
-    memory_bandwidth_bps: int = required(
+    name: str = required_setting("name", words, "", "write the name of the device")
+    source: str = required_setting("source", words, "", "write where the rates are stated")
+    memory_bandwidth_bps: int = required_setting(
         "memory_bandwidth", parse_rate_bps, 1, 'write the rate of its memory, such as "3350GB/s"'
     )
-    flops_efficiency: Fraction = required(
+    flops_efficiency: Fraction = required_setting(
         "flops_efficiency",
         parse_factor,
         Fraction(1),
         "write the share of the rate that large products reach, such as 0.6",
     )
-    memory_efficiency: Fraction = required(
+    memory_efficiency: Fraction = required_setting(
         "memory_efficiency",
         parse_factor,
         Fraction(1),
         "write the share of the bandwidth that copies reach, such as 0.8",
     )
-    flops: Mapping[str, int] = named(
+    flops: Mapping[str, int] = mapping_setting(
         parse_flops, "flops", _operator, "Dense rate by data type of PyTorch.", most=64
     )
 
@@ -54,7 +54,7 @@ class Device:
 class MeasuredTimes:
     """A table of measured times: `operators` maps an operator, or an operator with shapes, to its time."""
 
-    operators: Mapping[str, int] = named(
+    operators: Mapping[str, int] = mapping_setting(
         parse_duration_ns,
         "operators",
         _operator,

@@ -12,7 +12,7 @@ import numpy as np
 
 from etloop.contract.base.errors import Problem
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.contract.base.setting import required, setting
+from etloop.contract.base.setting import required_setting, setting
 from etloop.contract.base.units import (
     NS_PER_S,
     QuantityError,
@@ -21,7 +21,7 @@ from etloop.contract.base.units import (
     parse_share_per_million,
 )
 from etloop.contract.base.value_form import FormedParser, pattern_form
-from etloop.contract.base.value_parsers import SEED, bounded, integer, word_of
+from etloop.contract.base.value_parsers import SEED, integer, with_bounds, word_of
 from etloop.workload.serving.draws import gamma, normal, uniforms, weibull
 from etloop.workload.serving.requests import MOST_REQUESTS, MOST_TOKENS, Request, RequestSet
 
@@ -151,14 +151,16 @@ def _parse_ratio(text: str) -> int:
 
 _rate: Final = FormedParser(parse_per_second, pattern_form("RATE", r"[0-9]*\.?[0-9]+(e-?[0-9]+)?"))
 _ratio: Final = FormedParser(_parse_ratio, pattern_form("NUMBER", r"[0-9]*\.?[0-9]+"))
-_phase: Final = bounded(parse_duration_ns, 1_000_000, 3600 * NS_PER_S, format_duration)
+_phase: Final = with_bounds(parse_duration_ns, 1_000_000, 3600 * NS_PER_S, format_duration)
 
 
 @dataclass(frozen=True, slots=True)
 class DrawnRequests:
     """Keys of `requests:` that draw them."""
 
-    rate_per_million_s: int = required("rate", _rate, _MICRO, "write requests a second, or name a trace")
+    rate_per_million_s: int = required_setting(
+        "rate", _rate, _MICRO, "write requests a second, or name a trace"
+    )
     """Requests a second on average."""
     count: int = setting("count", integer(1, MOST_REQUESTS), 1000)
     """Number of requests."""

@@ -23,16 +23,16 @@ from etloop.contract.base.units import (
     parse_rate_bps,
     parse_share_per_million,
 )
-from etloop.contract.base.value_form import RATE, FormedParser, formed, pattern_form, with_limits
-from etloop.contract.base.value_parsers import bounded
+from etloop.contract.base.value_form import RATE, FormedParser, pattern_form, with_form, with_limits
+from etloop.contract.base.value_parsers import with_bounds
 from etloop.workload.serving.model_file import Model
 
 _LONGEST_NS: Final = 3600 * NS_PER_S
 
 
-@formed(with_limits(RATE, "8bps to 1000000Tbps"))
+@with_form(with_limits(RATE, "8bps to 1000000Tbps"))
 def _bytes_per_second(text: str) -> int:
-    return bounded(parse_rate_bps, 8, 10**18, format_rate)(text) // 8
+    return with_bounds(parse_rate_bps, 8, 10**18, format_rate)(text) // 8
 
 
 def _point(text: str) -> tuple[int, int]:
@@ -40,7 +40,7 @@ def _point(text: str) -> tuple[int, int]:
     count, _, duration = text.strip().partition(" ")
     if not (count.isascii() and count.isdigit()) or len(count) > 9 or not duration.strip():
         raise QuantityError(f'"{text[:64]}" is not a count and a time', 'write both, such as "512 42ms"')
-    return int(count), bounded(parse_duration_ns, 0, _LONGEST_NS, format_duration)(duration.strip())
+    return int(count), with_bounds(parse_duration_ns, 0, _LONGEST_NS, format_duration)(duration.strip())
 
 
 _point_of_table: Final = FormedParser(_point, pattern_form("COUNT TIME", r"[0-9]{1,9} .+"))
@@ -51,7 +51,7 @@ class ComputeModel:
     """`compute:` of a serving workload: the modelled times of one GPU, or tables of whole instances."""
 
     flops: int = setting(
-        "flops", bounded(parse_flops, 1, 10**18, lambda flops: f"{flops}FLOPS"), 989 * 10**12
+        "flops", with_bounds(parse_flops, 1, 10**18, lambda flops: f"{flops}FLOPS"), 989 * 10**12
     )
     """Peak rate of a GPU; the default is an H100's with BF16, dense."""
     memory_bytes_per_s: int = setting("memory_bandwidth", _bytes_per_second, 3_350 * 10**9)
@@ -60,7 +60,7 @@ class ComputeModel:
     """Share of the peak rate that a prefill reaches."""
     bandwidth_use_per_million: int = setting("bandwidth_use", parse_share_per_million, 600_000)
     """Share of the memory bandwidth that a decode step reaches."""
-    overhead_ns: int = setting("overhead", bounded(parse_duration_ns, 0, NS_PER_S, format_duration), 0)
+    overhead_ns: int = setting("overhead", with_bounds(parse_duration_ns, 0, NS_PER_S, format_duration), 0)
     """Time that each prefill and each decode step takes in addition."""
     prefill_table: tuple[tuple[int, int], ...] = list_setting("prefill", _point_of_table)
     """In place of the roofline: computed tokens of a prompt and its time, by rising tokens; times between are on a line."""

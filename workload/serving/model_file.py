@@ -14,7 +14,7 @@ from typing import Final
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.questions import unnoted_questions
-from etloop.contract.base.setting import list_setting, optional_group, required, setting
+from etloop.contract.base.setting import list_setting, optional_group, required_setting, setting
 from etloop.contract.base.settings_reader import read_file
 from etloop.contract.base.value_parsers import integer, words
 from etloop.contract.base.yaml_reader import LARGEST_FILE_BYTES
@@ -27,11 +27,11 @@ _MOST: Final = 10**14
 class Experts:
     """`experts:` of a model file: the layers in which tokens go to experts."""
 
-    count: int = required("count", integer(2, 4096), 2, "write how many experts a layer has")
+    count: int = required_setting("count", integer(2, 4096), 2, "write how many experts a layer has")
     """Routed experts of a layer."""
-    chosen: int = required("chosen", integer(1, 256), 1, "write how many experts a token goes to")
+    chosen: int = required_setting("chosen", integer(1, 256), 1, "write how many experts a token goes to")
     """Experts of a token (k)."""
-    layers: int = required("layers", integer(1, 1024), 1, "write how many layers have experts")
+    layers: int = required_setting("layers", integer(1, 1024), 1, "write how many layers have experts")
     """Layers with experts."""
     dispatch_element_bytes: int = setting("dispatch_element_bytes", integer(1, 8), 2)
     """Bytes of an activation on its way to an expert."""
@@ -45,11 +45,11 @@ class Experts:
 class Model:
     """The contents of a model file."""
 
-    name: str = required("name", words, "model", "write the model's name")
+    name: str = required_setting("name", words, "model", "write the model's name")
     """Name in reports."""
-    layers: int = required("layers", integer(1, 1024), 1, "write the number of layers")
+    layers: int = required_setting("layers", integer(1, 1024), 1, "write the number of layers")
     """Transformer layers."""
-    hidden: int = required("hidden", integer(1, 1 << 20), 1, "write the hidden size")
+    hidden: int = required_setting("hidden", integer(1, 1 << 20), 1, "write the hidden size")
     """Hidden size: elements of a token's activation."""
     sources: tuple[str, ...] = list_setting("sources", words)
     """Where the numbers come from."""

@@ -10,7 +10,7 @@ from typing import Final
 
 from etloop.contract.base.errors import Problem
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.contract.base.setting import group, required, setting
+from etloop.contract.base.setting import group, required_setting, setting
 from etloop.contract.base.units import (
     NS_PER_S,
     approximate_bytes,
@@ -20,7 +20,7 @@ from etloop.contract.base.units import (
     parse_duration_ns,
     parse_factor,
 )
-from etloop.contract.base.value_parsers import SEED, bounded, integer, word_of, words, yes_or_no
+from etloop.contract.base.value_parsers import SEED, integer, with_bounds, word_of, words, yes_or_no
 from etloop.workload.serving.arrivals import DrawnRequests
 from etloop.workload.serving.compute_time import ComputeModel
 from etloop.workload.serving.expert_exchange import dispatch_bytes
@@ -36,8 +36,8 @@ COMMAND_BYTES: Final = 64
 """Size of the request of a pull, and of the notification of a complete prefix: about a READ request with its headers."""
 USABLE_MEMORY: Final = Fraction(9, 10)
 """Share of a GPU's memory for weights and KV cache: vLLM's gpu_memory_utilization."""
-_duration: Final = bounded(parse_duration_ns, 1, 3600 * NS_PER_S, format_duration)
-_memory: Final = bounded(parse_bytes, 1, 1 << 44, format_bytes)
+_duration: Final = with_bounds(parse_duration_ns, 1, 3600 * NS_PER_S, format_duration)
+_memory: Final = with_bounds(parse_bytes, 1, 1 << 44, format_bytes)
 
 
 class Routing(StrEnum):
@@ -85,7 +85,7 @@ class Unit(StrEnum):
 class Pool:
     """`prefill:` or `decode:`, the instances of one kind."""
 
-    instances: int = required(
+    instances: int = required_setting(
         "instances", integer(1, MOST_INSTANCES), 1, "write how many instances there are"
     )
     """Number of instances."""
@@ -158,11 +158,11 @@ class Objective:
 class TraceRequests:
     """Keys of `requests:` that replay a trace."""
 
-    trace: str = required("trace", words, "", "name a trace, or write a rate")
+    trace: str = required_setting("trace", words, "", "name a trace, or write a rate")
     """Trace of requests: Mooncake, Qwen-Bailian (JSON lines), Azure or BurstGPT (CSV), or a folder of ServeGen's clients, from
     which they are drawn; relative to the scenario."""
     start_ns: int = setting(
-        "start", bounded(parse_duration_ns, 0, 366 * 86_400 * NS_PER_S, format_duration), 0
+        "start", with_bounds(parse_duration_ns, 0, 366 * 86_400 * NS_PER_S, format_duration), 0
     )
     """Leaves out the requests that arrive before this time of the trace."""
     time: Fraction = setting("time", parse_factor, Fraction(1))
@@ -171,7 +171,7 @@ class TraceRequests:
     """Divides the tokens of requests and of prefix blocks, rounded up."""
     limit: int = setting("limit", integer(0, MOST_REQUESTS), 0)
     """The first so many requests, from `start` on; 0: all."""
-    spread_ns: int = setting("spread", bounded(parse_duration_ns, 0, 3600 * NS_PER_S, format_duration), 0)
+    spread_ns: int = setting("spread", with_bounds(parse_duration_ns, 0, 3600 * NS_PER_S, format_duration), 0)
     """Spreads arrivals of one time over up to this time, for traces with rounded times (Mooncake's conversations: 3s)."""
     seed: int = setting("seed", SEED, 1)
     """Draws the requests of ServeGen's clients; the scenario's seed if left out."""
@@ -181,7 +181,7 @@ class TraceRequests:
 class ServingKeys:
     """The keys of `serving:` apart from the requests."""
 
-    model_name: str = required(
+    model_name: str = required_setting(
         "model", words, "llama-3.1-8b", "name a model, such as llama-3.1-70b, or its file"
     )
     """A model that ETLoop has (`workload/serving/models`), or a file of one, relative to the scenario."""

@@ -22,7 +22,7 @@ from etloop.contract.base.units import (
     parse_duration_ns,
     parse_rate_bps,
 )
-from etloop.contract.base.value_parsers import bounded
+from etloop.contract.base.value_parsers import with_bounds
 from etloop.workload.trace.trace import CollectiveKind
 
 if TYPE_CHECKING:
@@ -36,10 +36,10 @@ class IdealNetwork:
     """Link rate and latency of the network that the bound assumes."""
 
     link_bps: int = setting(
-        "link", bounded(parse_rate_bps, 1_000_000, 100_000_000_000_000, format_rate), 400_000_000_000
+        "link", with_bounds(parse_rate_bps, 1_000_000, 100_000_000_000_000, format_rate), 400_000_000_000
     )
     """Link rate of the network that the remaining ranks are modelled on."""
-    latency_ns: int = setting("latency", bounded(parse_duration_ns, 0, NS_PER_S, format_duration), 2_000)
+    latency_ns: int = setting("latency", with_bounds(parse_duration_ns, 0, NS_PER_S, format_duration), 2_000)
     """Time from the first bit sent to the first bit received, host to host."""
 
     @property

@@ -12,7 +12,7 @@ from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.setting import list_setting, setting
 from etloop.contract.base.settings_reader import read_settings
 from etloop.contract.base.units import parse_bytes, parse_port_label
-from etloop.contract.base.value_parsers import bounded
+from etloop.contract.base.value_parsers import with_bounds
 from etloop.contract.base.yaml_reader import Section
 from etloop.contract.model.transport import CaptureSettings
 
@@ -32,13 +32,13 @@ class Capture:
     """Ports whose packets are kept; all of the run if left out."""
     snap_bytes: int = setting(
         "snap",
-        bounded(parse_bytes, LEAST_SNAP_BYTES, MOST_SNAP_BYTES, lambda size: f"{size}B"),
+        with_bounds(parse_bytes, LEAST_SNAP_BYTES, MOST_SNAP_BYTES, lambda size: f"{size}B"),
         CaptureSettings().snap_bytes,
     )
     """Bytes that are kept of a packet."""
     file_bytes: int = setting(
         "limit",
-        bounded(parse_bytes, LEAST_FILE_BYTES, MOST_FILE_BYTES, lambda size: f"{size}B"),
+        with_bounds(parse_bytes, LEAST_FILE_BYTES, MOST_FILE_BYTES, lambda size: f"{size}B"),
         CaptureSettings().file_bytes,
     )
     """Size of a port's file."""

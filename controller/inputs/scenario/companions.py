@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.contract.base.setting import list_setting, required, setting
+from etloop.contract.base.setting import list_setting, required_setting, setting
 from etloop.contract.base.settings_reader import read_settings
 from etloop.contract.base.units import (
     NS_PER_S,
@@ -21,7 +21,7 @@ from etloop.contract.base.units import (
     parse_duration_ns,
     parse_share_per_million,
 )
-from etloop.contract.base.value_parsers import bounded, integer, one_of, word_of, words
+from etloop.contract.base.value_parsers import integer, one_of, with_bounds, word_of, words
 from etloop.contract.base.yaml_reader import Section
 
 MOST_COMPANION_RANKS: Final = 2048
@@ -31,7 +31,7 @@ TIERS: Final = ("Tier-0", "Tier-1", "Tier-2")
 """Tiers of the KV cache benchmark of MLPerf Storage: GPU, host memory, NVMe."""
 _count: Final = integer(1, MOST_COMPANION_RANKS)
 _repetitions: Final = integer(0, MOST_REPETITIONS)
-_duration: Final = bounded(parse_duration_ns, 0, 3600 * NS_PER_S, format_duration)
+_duration: Final = with_bounds(parse_duration_ns, 0, 3600 * NS_PER_S, format_duration)
 _HOW_MANY: Final = "write how many there are"
 
 
@@ -48,13 +48,13 @@ class UpdateWay(StrEnum):
 class CheckpointLoad:
     """Checkpoints of a training job, as a DLIO or MLPerf Storage file describes them. The job's ranks are the first ranks."""
 
-    file: Path = required("file", words, Path(), "name a DLIO workload file, such as llama3_8b.yaml")
+    file: Path = required_setting("file", words, Path(), "name a DLIO workload file, such as llama3_8b.yaml")
     """Workload file of DLIO or MLPerf Storage: model, parallelism, number of checkpoints and time between them."""
-    writers: int = required("ranks", _count, 1, _HOW_MANY)
+    writers: int = required_setting("ranks", _count, 1, _HOW_MANY)
     """Ranks of the training job; those over tensor times pipeline are its data-parallel copies."""
-    servers: int = required("servers", _count, 1, _HOW_MANY)
+    servers: int = required_setting("servers", _count, 1, _HOW_MANY)
     """Storage servers, over which the stripes of all files go in turn."""
-    stripe_bytes: int = setting("stripe", bounded(parse_bytes, 4096, 1 << 34, format_bytes), 1 << 30)
+    stripe_bytes: int = setting("stripe", with_bounds(parse_bytes, 4096, 1 << 34, format_bytes), 1 << 30)
     """Bytes that go to one server before the next."""
     share_per_million: int = setting("share", parse_share_per_million, 1_000_000)
     """Share of each file's bytes that moves, for shorter runs."""
@@ -75,20 +75,20 @@ class CheckpointLoad:
 class WeightUpdateLoad:
     """Updates of the weights of rollout workers by trainers, as in reinforcement learning. Trainers are the first ranks."""
 
-    trainers: int = required("trainers", _count, 1, _HOW_MANY)
+    trainers: int = required_setting("trainers", _count, 1, _HOW_MANY)
     """Ranks that hold the new weights, bucket by bucket in turn."""
-    workers: int = required("workers", _count, 1, _HOW_MANY)
+    workers: int = required_setting("workers", _count, 1, _HOW_MANY)
     """Ranks that receive all weights."""
-    model_bytes: int = required(
+    model_bytes: int = required_setting(
         "size",
-        bounded(parse_bytes, 1, MOST_MODEL_BYTES, format_bytes),
+        with_bounds(parse_bytes, 1, MOST_MODEL_BYTES, format_bytes),
         1,
         "write the bytes of all weights, such as 16GB",
     )
     """Bytes of all weights."""
     way: UpdateWay = setting("way", word_of(UpdateWay), UpdateWay.BROADCAST)
     """To all workers at once, or one by one."""
-    bucket_bytes: int = setting("bucket", bounded(parse_bytes, 4096, 1 << 36, format_bytes), 2 << 30)
+    bucket_bytes: int = setting("bucket", with_bounds(parse_bytes, 4096, 1 << 36, format_bytes), 2 << 30)
     """Bytes that are sent together; two buckets are under way at a time."""
     count: int = setting("count", integer(1, MOST_REPETITIONS), 1)
     """Number of updates."""
@@ -106,11 +106,13 @@ class KvOffloadLoad:
     """KV caches written to and read from storage, as a log of MLPerf Storage's KV cache benchmark lists them. Clients are the
     first ranks."""
 
-    file: Path = required("file", words, Path(), "name the operation log (CSV) of the KV cache benchmark")
+    file: Path = required_setting(
+        "file", words, Path(), "name the operation log (CSV) of the KV cache benchmark"
+    )
     """Operation log: Timestamp, Operation, Object_Size_Bytes, Tier, Key, Phase."""
-    clients: int = required("clients", _count, 1, _HOW_MANY)
+    clients: int = required_setting("clients", _count, 1, _HOW_MANY)
     """Tensor-parallel ranks, each of which moves the bytes of the log."""
-    servers: int = required("servers", _count, 1, _HOW_MANY)
+    servers: int = required_setting("servers", _count, 1, _HOW_MANY)
     """Servers that hold the entries, a key on each in turn."""
     tiers: tuple[str, ...] = list_setting("tiers", one_of({tier: tier for tier in TIERS}), stand_in=TIERS[1])
     """Tiers that are across the network, Tier-1 and Tier-2 if left out; operations on others move nothing."""

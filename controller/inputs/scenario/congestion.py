@@ -36,7 +36,7 @@ from etloop.contract.base.value_form import (
     FormedParser,
     ValueForm,
     either,
-    formed,
+    with_form,
 )
 from etloop.contract.base.value_parsers import integer, one_of, words
 from etloop.contract.base.yaml_reader import Section
@@ -184,7 +184,7 @@ def _read_settings(
 
 
 def _read_plugin(section: Section, directory: Path, read_plugin: PluginReader) -> Plugin | None:
-    @formed(TEXT)
+    @with_form(TEXT)
     def parse(text: str) -> Plugin:
         try:
             return read_plugin(directory / words(text))

@@ -23,8 +23,8 @@ from etloop.contract.base.units import (
     format_duration,
     parse_duration_ns,
 )
-from etloop.contract.base.value_form import formed, pattern_form
-from etloop.contract.base.value_parsers import bounded, integer, one_of, words
+from etloop.contract.base.value_form import pattern_form, with_form
+from etloop.contract.base.value_parsers import integer, one_of, with_bounds, words
 from etloop.contract.base.yaml_reader import Section
 from etloop.contract.model.assignment import ConnectionColumns, Path
 from etloop.contract.model.fault_rules import (
@@ -88,7 +88,7 @@ def read_faults(section: Section, seed: int, transport: TransportSettings = _ROC
     ):
         remedy = f"write one of {', '.join(_WORDS)}"
         meaning = "Change of the packets, or `pause` for pause frames of a port."
-        word = entry.required("do", one_of(_WORDS), "drop", remedy, meaning)
+        word = entry.require("do", one_of(_WORDS), "drop", remedy, meaning)
         if word == PAUSE:
             pauses.append(read_pause(entry))
             continue
@@ -181,10 +181,10 @@ def _read_side(section: Section, action: FaultAction) -> FaultDirection:
 
 
 def _read_delay(section: Section, action: FaultAction) -> int:
-    limits = bounded(parse_duration_ns, 1, 60 * NS_PER_S, format_duration)
+    limits = with_bounds(parse_duration_ns, 1, 60 * NS_PER_S, format_duration)
     meaning = "Time that `delay` holds a packet, or that `reorder` waits for packets to put it behind."
     if action is FaultAction.DELAY:
-        return section.required("delay", limits, 1, "write how long, such as 50us", meaning)
+        return section.require("delay", limits, 1, "write how long, such as 50us", meaning)
     if action is not FaultAction.REORDER and section.has("delay"):
         section.mistake("delay", f"{action.name.lower()} has no delay", "write do: delay, or leave it out")
     # For REORDER: the longest time that a packet is held back if too few packets follow.
@@ -200,7 +200,7 @@ def _read_behind(section: Section, action: FaultAction) -> int:
     return behind if action is FaultAction.REORDER else 0
 
 
-@formed(pattern_form("packet numbers", "all|[1-9][0-9]{0,14}(-([0-9]{1,15})?)?"))
+@with_form(pattern_form("packet numbers", "all|[1-9][0-9]{0,14}(-([0-9]{1,15})?)?"))
 def _numbers(text: str) -> _Numbers:
     if text == "all":
         return _ALL

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Final
 
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.contract.base.setting import required, setting
+from etloop.contract.base.setting import required_setting, setting
 from etloop.contract.base.settings_reader import read_settings
 from etloop.contract.base.units import format_rate, parse_rate_bps
-from etloop.contract.base.value_parsers import SEED, bounded, integer, word_of, words
+from etloop.contract.base.value_parsers import SEED, integer, with_bounds, word_of, words
 from etloop.contract.base.yaml_reader import Section
 from etloop.controller.inputs.scenario.mapping import Mapping, PlacementRule
 
@@ -43,7 +43,7 @@ class FlowPattern(StrEnum):
 class DrawnFlows:
     """Flows of drawn sizes that begin at drawn times (Poisson)."""
 
-    sizes: Path | str = required(
+    sizes: Path | str = required_setting(
         "sizes",
         words,
         SHIPPED_SIZES[0],
@@ -51,9 +51,9 @@ class DrawnFlows:
         " file",
     )
     """Distribution of sizes, web_search or hadoop, or the file of one."""
-    rate_bps: int = required(
+    rate_bps: int = required_setting(
         "rate",
-        bounded(parse_rate_bps, 1000, 10**14, format_rate),
+        with_bounds(parse_rate_bps, 1000, 10**14, format_rate),
         10**9,
         "write the average rate of a sender, such as 30Gbps",
     )
@@ -92,7 +92,7 @@ def read_flows(section: Section, directory: Path, seed: int) -> FlowsLoad:
         if excess_keys:
             section.mistake(excess_keys[0], "the file already lists every flow", "remove it, or remove file")
         meaning = "File that lists every flow (CSV, or as ns-3's RDMA simulations have it), relative to the scenario."
-        name = section.required("file", words, "", "name the file that lists the flows", meaning)
+        name = section.require("file", words, "", "name the file that lists the flows", meaning)
         return FlowsLoad(
             section.optional("hosts", integer(2, most), 0, _HOSTS_MEANING), processes, directory / name
         )
@@ -100,7 +100,7 @@ def read_flows(section: Section, directory: Path, seed: int) -> FlowsLoad:
     if drawn.sizes not in SHIPPED_SIZES:
         drawn = replace(drawn, sizes=directory / drawn.sizes)
     remedy = f"write how many hosts send and receive, at most {most} of {processes} processes"
-    return FlowsLoad(section.required("hosts", integer(2, most), 2, remedy, _HOSTS_MEANING), processes, drawn)
+    return FlowsLoad(section.require("hosts", integer(2, most), 2, remedy, _HOSTS_MEANING), processes, drawn)
 
 
 def with_processes(mapping: Mapping, load: object, section: Section) -> Mapping:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.contract.base.setting import required, setting
+from etloop.contract.base.setting import required_setting, setting
 from etloop.contract.base.settings_reader import read_settings
 from etloop.contract.base.units import (
     NS_PER_S,
@@ -24,7 +24,7 @@ from etloop.contract.base.units import (
     parse_port_label,
     parse_rate_bps,
 )
-from etloop.contract.base.value_parsers import bounded, integer, one_of
+from etloop.contract.base.value_parsers import integer, one_of, with_bounds
 from etloop.contract.base.yaml_reader import Section
 from etloop.contract.model.records import UUD_HEADER_BYTES, StreamForm
 from etloop.contract.model.transport import dscp_value
@@ -58,7 +58,7 @@ MOST_ROUNDS: Final = 10_000
 USUAL_BACKGROUND_NS: Final = 10 * NS_PER_S
 """Longest time that background without `stop` goes on; less if that would be too many transfers to plan."""
 LONGEST_NS: Final = 24 * 3600 * NS_PER_S
-_time: Final = bounded(parse_duration_ns, 0, LONGEST_NS, format_duration)
+_time: Final = with_bounds(parse_duration_ns, 0, LONGEST_NS, format_duration)
 JOB_NAME: Final = "job"
 """Name of the job of a scenario without `jobs`."""
 
@@ -108,19 +108,19 @@ class StreamEntry:
     """One entry of `background` of datagrams that no queue pair carries."""
 
     name: str
-    from_port: str = required("from", parse_port_label, "a/p", _PORT_REMEDY)
+    from_port: str = required_setting("from", parse_port_label, "a/p", _PORT_REMEDY)
     """The port that sends."""
-    to_port: str = required("to", parse_port_label, "b/p", _PORT_REMEDY)
+    to_port: str = required_setting("to", parse_port_label, "b/p", _PORT_REMEDY)
     """The port that receives."""
-    rate_bps: int = required(
+    rate_bps: int = required_setting(
         "rate",
-        bounded(parse_rate_bps, 1000, MOST_STREAM_BPS, format_rate),
+        with_bounds(parse_rate_bps, 1000, MOST_STREAM_BPS, format_rate),
         1000,
         "write the rate of the payload, such as 100Mbps",
     )
     """Rate of the UDP payload."""
     datagram_bytes: int = setting(
-        "size", bounded(parse_bytes, LEAST_DATAGRAM_BYTES, MOST_DATAGRAM_BYTES, format_bytes), 1400
+        "size", with_bounds(parse_bytes, LEAST_DATAGRAM_BYTES, MOST_DATAGRAM_BYTES, format_bytes), 1400
     )
     """UDP payload of a datagram; with `uud` its headers of 48 bytes are part of it."""
     form: StreamForm = setting("as", one_of({form.name.lower(): form for form in StreamForm}), StreamForm.UDP)
@@ -184,7 +184,7 @@ def read_jobs(
         if section.has("collectives"):
             nics = job_mapping.nics_per_host or 0
             job_collectives = read_collectives(section.section("collectives"), directory, nics)
-        name = section.required(
+        name = section.require(
             "name", parse_name, JOB_NAME, "give the job a name", "Name of the job in results."
         )
         _refuse_twice(section, name, [entry.name for entry in entries])
@@ -232,9 +232,7 @@ def read_background(
     streams: list[StreamEntry] = []
     meaning = "Load in addition to the jobs, for which the run does not wait."
     for section in top.up_to(MOST_BACKGROUNDS, "background", "loads", remedy, meaning):
-        name = section.required(
-            "name", parse_name, "", "give the load a name", "Name of the load in results."
-        )
+        name = section.require("name", parse_name, "", "give the load a name", "Name of the load in results.")
         _refuse_twice(section, name, names)
         names.append(name)
         if section.has("udp"):

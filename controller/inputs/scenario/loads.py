@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.contract.base.setting import list_setting, required, setting
+from etloop.contract.base.setting import list_setting, required_setting, setting
 from etloop.contract.base.settings_reader import read_settings
 from etloop.contract.base.units import (
     NS_PER_S,
@@ -24,7 +24,7 @@ from etloop.contract.base.units import (
     parse_rate_bps,
     parse_share_per_million,
 )
-from etloop.contract.base.value_parsers import SEED, bounded, integer, one_of
+from etloop.contract.base.value_parsers import SEED, integer, one_of, with_bounds
 from etloop.contract.base.yaml_reader import Section
 from etloop.controller.inputs.collective_spec import NAMES
 from etloop.controller.inputs.scenario.companions import (
@@ -56,10 +56,10 @@ MOST_LOAD_BYTES: Final = 1 << 40
 
 
 def _duration_from(least_ns: int) -> Callable[[str], int]:
-    return bounded(parse_duration_ns, least_ns, 3600 * NS_PER_S, format_duration)
+    return with_bounds(parse_duration_ns, least_ns, 3600 * NS_PER_S, format_duration)
 
 
-_size: Final = bounded(parse_bytes, 1, MOST_LOAD_BYTES, format_bytes)
+_size: Final = with_bounds(parse_bytes, 1, MOST_LOAD_BYTES, format_bytes)
 MOST_DEPTH: Final = 1024
 _FASTEST_BPS: Final = 100_000_000_000_000
 _KINDS: Final = {name: kind for name, kind in NAMES.items() if kind <= CollectiveKind.BARRIER} | {
@@ -71,13 +71,13 @@ _KINDS: Final = {name: kind for name, kind in NAMES.items() if kind <= Collectiv
 class CollectiveLoad:
     """One collective over all ranks, repeated, with compute before each repetition."""
 
-    kind: int = required("kind", one_of(_KINDS), 0, "name a collective such as all_reduce")
+    kind: int = required_setting("kind", one_of(_KINDS), 0, "name a collective such as all_reduce")
     """Which collective."""
-    ranks: int = required("ranks", integer(2, MOST_LOAD_RANKS), 2, "write how many there are")
+    ranks: int = required_setting("ranks", integer(2, MOST_LOAD_RANKS), 2, "write how many there are")
     """Ranks that take part."""
-    size_bytes: int = required(
+    size_bytes: int = required_setting(
         "size",
-        bounded(parse_bytes, 0, MOST_LOAD_BYTES, format_bytes),
+        with_bounds(parse_bytes, 0, MOST_LOAD_BYTES, format_bytes),
         0,
         "write the size of a rank's buffer, such as 64MiB",
     )
@@ -92,9 +92,9 @@ class CollectiveLoad:
 class IncastLoad:
     """Bursts of all senders (ranks 1 and up) to one receiver (rank 0)."""
 
-    senders: int = required("senders", integer(1, MOST_LOAD_RANKS), 1, "write how many there are")
+    senders: int = required_setting("senders", integer(1, MOST_LOAD_RANKS), 1, "write how many there are")
     """Ranks that send."""
-    burst_bytes: int = required("size", _size, 1, "write the bytes of each sender, such as 1MiB")
+    burst_bytes: int = required_setting("size", _size, 1, "write the bytes of each sender, such as 1MiB")
     """Bytes of each sender per burst."""
     period_ns: int = setting("period", _duration_from(0), 0)
     """Time between the starts of bursts; 0 leaves no gap. A burst waits until the sender's previous one has arrived."""
@@ -111,13 +111,13 @@ class IncastLoad:
 class StorageLoad:
     """Clients that read from and write to servers at a rate. Clients are the first ranks."""
 
-    clients: int = required("clients", integer(1, MOST_LOAD_RANKS), 1, "write how many there are")
+    clients: int = required_setting("clients", integer(1, MOST_LOAD_RANKS), 1, "write how many there are")
     """Number of clients."""
-    servers: int = required("servers", integer(1, MOST_LOAD_RANKS), 1, "write how many there are")
+    servers: int = required_setting("servers", integer(1, MOST_LOAD_RANKS), 1, "write how many there are")
     """Number of servers."""
-    rate_bps: int = required(
+    rate_bps: int = required_setting(
         "rate",
-        bounded(parse_rate_bps, 1000, 10**14, format_rate),
+        with_bounds(parse_rate_bps, 1000, 10**14, format_rate),
         10**9,
         "write the rate of a client, such as 1Gbps",
     )
@@ -190,7 +190,7 @@ def _read_incast(section: Section, **known: int) -> IncastLoad:
         section.mistake("rate", "cannot be combined with period", "write one of the two")
     rate_bps = section.optional(
         "rate",
-        bounded(parse_rate_bps, 1000, _FASTEST_BPS, format_rate),
+        with_bounds(parse_rate_bps, 1000, _FASTEST_BPS, format_rate),
         _FASTEST_BPS,
         "Average rate of a sender, in place of a period.",
     )
@@ -202,7 +202,7 @@ def read_incast(section: Section) -> IncastLoad:
     load = _read_incast(section, bursts=1)
     if section.has("rate"):
         return load
-    period_ns = section.required("period", _duration_from(1), NS_PER_S, "write how often, such as 10ms")
+    period_ns = section.require("period", _duration_from(1), NS_PER_S, "write how often, such as 10ms")
     return replace(load, period_ns=max(period_ns, 1))
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import NS_PER_S, format_duration, parse_duration_ns, parse_port_label
-from etloop.contract.base.value_parsers import bounded, integer
+from etloop.contract.base.value_parsers import integer, with_bounds
 from etloop.contract.base.yaml_reader import Section
 from etloop.contract.model.fault_rules import PauseRule
 
@@ -30,8 +30,8 @@ class PortPause:
 
 def read_pause(section: Section) -> PortPause:
     """Read a rule with `do: pause` and close its section. Mistakes are added to its file."""
-    interval = bounded(parse_duration_ns, _LEAST_INTERVAL_NS, 3600 * NS_PER_S, format_duration)
-    start = bounded(parse_duration_ns, 0, 3600 * NS_PER_S, format_duration)
+    interval = with_bounds(parse_duration_ns, _LEAST_INTERVAL_NS, 3600 * NS_PER_S, format_duration)
+    start = with_bounds(parse_duration_ns, 0, 3600 * NS_PER_S, format_duration)
     pause = PortPause(
         port=section.optional(
             "port",
@@ -40,7 +40,7 @@ def read_pause(section: Section) -> PortPause:
             "Of `pause`, the port that sends; every port that writes frames if left out.",
         ),
         rule=PauseRule(
-            priority=section.required(
+            priority=section.require(
                 "priority",
                 integer(0, 7),
                 0,
@@ -54,7 +54,7 @@ def read_pause(section: Section) -> PortPause:
                 "Of `pause`, its time, in units of 512 bits.",
             ),
             first_ns=section.optional("first", start, 0, "Of `pause`, when the first frame leaves."),
-            every_ns=section.required("every", interval, NS_PER_S, "write how often, such as 100us"),
+            every_ns=section.require("every", interval, NS_PER_S, "write how often, such as 100us"),
             count=section.optional(
                 "count", integer(1, 2**62), 0, "Of `pause`, number of frames; without end if left out."
             ),

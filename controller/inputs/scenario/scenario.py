@@ -22,7 +22,7 @@ from etloop.contract.base.units import (
     parse_rate_bps,
     parse_share_per_million,
 )
-from etloop.contract.base.value_parsers import SEED, bounded, integer, words, yes_or_no
+from etloop.contract.base.value_parsers import SEED, integer, with_bounds, words, yes_or_no
 from etloop.contract.base.yaml_reader import ConfigFile, Section, read_document
 from etloop.controller.inputs.file_kinds import refuse_other_kind
 from etloop.controller.inputs.scenario.collectives import Collectives, ScheduleFile, read_collectives
@@ -46,7 +46,7 @@ from etloop.controller.inputs.scenario.workload import Scales, in_nccl_order, re
 
 DEFAULT_SEED: Final = 1
 MOST_ITERATIONS: Final = 1_000_000
-_wait: Final = bounded(parse_duration_ns, NS_PER_S // 10, 3600 * NS_PER_S, format_duration)
+_wait: Final = with_bounds(parse_duration_ns, NS_PER_S // 10, 3600 * NS_PER_S, format_duration)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +54,12 @@ class ScaleUp:
     """`scale_up:`, the modelled links inside a host. Defaults are of NVLink's class: 450 GB/s and about a microsecond."""
 
     bandwidth_bps: int = setting(
-        "bandwidth", bounded(parse_rate_bps, 1_000_000, 100_000_000_000_000, format_rate), 3_600_000_000_000
+        "bandwidth",
+        with_bounds(parse_rate_bps, 1_000_000, 100_000_000_000_000, format_rate),
+        3_600_000_000_000,
     )
     """In one direction, of one rank."""
-    latency_ns: int = setting("latency", bounded(parse_duration_ns, 0, NS_PER_S, format_duration), 1000)
+    latency_ns: int = setting("latency", with_bounds(parse_duration_ns, 0, NS_PER_S, format_duration), 1000)
     """Latency of one message."""
 
 
@@ -81,12 +83,14 @@ class Limits:
     """How long all agents may take to join."""
     # With less than a second, a late heartbeat would end a run.
     lost_after_ns: int = setting(
-        "lost_after", bounded(parse_duration_ns, NS_PER_S, 3600 * NS_PER_S, format_duration), 60 * NS_PER_S
+        "lost_after",
+        with_bounds(parse_duration_ns, NS_PER_S, 3600 * NS_PER_S, format_duration),
+        60 * NS_PER_S,
     )
     """Silence on an open control connection after which an agent counts as lost. TCP repairs an interruption within twice its
     length, so a run survives one of half of this."""
     pause_ns: int = setting(
-        "pause", bounded(parse_duration_ns, 0, 3600 * NS_PER_S, format_duration), 10 * NS_PER_S
+        "pause", with_bounds(parse_duration_ns, 0, 3600 * NS_PER_S, format_duration), 10 * NS_PER_S
     )
     """Longest pause of the controller or of a run's process that a run survives in every state; it may survive a longer one."""
 

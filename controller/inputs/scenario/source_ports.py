@@ -13,7 +13,7 @@ import numpy as np
 
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import QuantityError
-from etloop.contract.base.value_form import formed, pattern_form
+from etloop.contract.base.value_form import pattern_form, with_form
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -93,7 +93,7 @@ def read_source_ports(transport: Section) -> SourcePorts:
     return SourcePorts(random=rule_words == ["random"], pinned=pinned if not rule_words else ())
 
 
-@formed(pattern_form("flow_label, random, or ports", "flow_label|random|[0-9]{1,5}(-[0-9]{1,5})?"))
+@with_form(pattern_form("flow_label, random, or ports", "flow_label|random|[0-9]{1,5}(-[0-9]{1,5})?"))
 def _item(text: str) -> _Item:
     if text in ("flow_label", "random"):
         return _Item((), text)

@@ -12,11 +12,11 @@ from typing import Final
 
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.contract.base.setting import required
+from etloop.contract.base.setting import required_setting
 from etloop.contract.base.settings_reader import read_settings
 from etloop.contract.base.units import NS_PER_S, QuantityError, format_duration, parse_duration_ns
-from etloop.contract.base.value_form import formed, pattern_form
-from etloop.contract.base.value_parsers import bounded, one_of
+from etloop.contract.base.value_form import pattern_form, with_form
+from etloop.contract.base.value_parsers import one_of, with_bounds
 from etloop.contract.base.yaml_reader import Section
 from etloop.contract.model.topology import SwitchEnd, Topology
 
@@ -28,7 +28,7 @@ _PORT: Final = "[A-Za-z0-9._-]{1,64}/[A-Za-z0-9._-]{1,64}"
 _STATES: Final = {"down": False, "up": True}
 
 
-@formed(pattern_form("SWITCH/PORT", _PORT))
+@with_form(pattern_form("SWITCH/PORT", _PORT))
 def _port(text: str) -> str:
     if not re.fullmatch(_PORT, text):
         raise QuantityError(
@@ -41,16 +41,16 @@ def _port(text: str) -> str:
 class TimelineEvent:
     """A change of the state of one link."""
 
-    at_ns: int = required(
+    at_ns: int = required_setting(
         "at",
-        bounded(parse_duration_ns, 0, LATEST_NS, format_duration),
+        with_bounds(parse_duration_ns, 0, LATEST_NS, format_duration),
         0,
         "write when, such as 2s after the start",
     )
     """Time since the start of the run."""
-    link: str = required("link", _port, "s/0", "name a port of a switch, such as leaf0/3")
+    link: str = required_setting("link", _port, "s/0", "name a port of a switch, such as leaf0/3")
     """A port of a switch; the other end of its link goes with it."""
-    up: bool = required("state", one_of(_STATES), False, "write down or up")
+    up: bool = required_setting("state", one_of(_STATES), False, "write down or up")
     """New state of the link."""
     where: str = ""
     """File, line and key, for messages."""

@@ -12,7 +12,7 @@ from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.setting import group, setting
 from etloop.contract.base.settings_reader import read_settings
 from etloop.contract.base.units import format_duration, parse_duration_ns
-from etloop.contract.base.value_parsers import bounded
+from etloop.contract.base.value_parsers import with_bounds
 from etloop.contract.base.yaml_reader import ConfigFile, Section, read_document
 from etloop.results.schema.verdict import RequestedCondition
 from etloop.results.verdict.verdict import EmulatorLimits
@@ -28,7 +28,7 @@ class VerdictSettings:
     limits: EmulatorLimits = group(EmulatorLimits, "emulator")
     """Thresholds above which the emulator was the limit, which makes a failed condition inconclusive."""
     base_latency_ns: int | None = setting(
-        "base_latency", bounded(parse_duration_ns, 0, NS_PER_S, format_duration), None
+        "base_latency", with_bounds(parse_duration_ns, 0, NS_PER_S, format_duration), None
     )
     """One way through the empty network, for slowdowns of flows in labs and on hardware; as probes measure it if left out."""
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.contract.base.setting import required, setting
+from etloop.contract.base.setting import required_setting, setting
 from etloop.contract.base.settings_reader import read_settings
 from etloop.contract.base.units import (
     format_rate,
@@ -19,8 +19,8 @@ from etloop.contract.base.units import (
     parse_flops,
     parse_rate_bps,
 )
-from etloop.contract.base.value_form import RATE, FormedParser, formed, pattern_form, with_limits
-from etloop.contract.base.value_parsers import bounded, integer, words
+from etloop.contract.base.value_form import RATE, FormedParser, pattern_form, with_form, with_limits
+from etloop.contract.base.value_parsers import integer, with_bounds, words
 from etloop.contract.base.yaml_reader import Section
 from etloop.controller.inputs.scenario.loads import LOAD_KEYS, Load, has_load, read_load
 from etloop.traffic.collectives.choice import Settings, Shaping
@@ -62,16 +62,16 @@ class Source:
     """The ranks that are replayed if the remaining ones are only modelled; None if all are replayed."""
 
 
-@formed(with_limits(RATE, "8bps to 1000000Tbps"))
+@with_form(with_limits(RATE, "8bps to 1000000Tbps"))
 def _bytes_per_second(text: str) -> int:
-    return bounded(parse_rate_bps, 8, 10**18, format_rate)(text) // 8
+    return with_bounds(parse_rate_bps, 8, 10**18, format_rate)(text) // 8
 
 
 @dataclass(frozen=True, slots=True)
 class TraceFiles:
     """File names of a job that replays a trace, relative to the scenario."""
 
-    trace: str = required(
+    trace: str = required_setting(
         "trace", words, "", "name the directory, prefix or archive of the .et files, or write a load"
     )
     """Directory, prefix or archive of the traces, relative to the scenario."""
@@ -85,7 +85,9 @@ class TraceFiles:
 class ComputeRates:
     """Rates of one rank, for nodes without a duration in the trace; None where the file states none."""
 
-    flops: int | None = setting("flops", bounded(parse_flops, 1, 10**18, lambda flops: f"{flops}FLOPS"), None)
+    flops: int | None = setting(
+        "flops", with_bounds(parse_flops, 1, 10**18, lambda flops: f"{flops}FLOPS"), None
+    )
     """Compute rate of one rank."""
     memory_bandwidth_bytes_per_s: int | None = setting("memory_bandwidth", _bytes_per_second, None)
     """Memory bandwidth of one rank, the other limit of its roofline."""

@@ -13,10 +13,10 @@ from typing import Final
 
 from etloop.contract.base.errors import Problem
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.contract.base.setting import named, optional_group, setting
+from etloop.contract.base.setting import mapping_setting, optional_group, setting
 from etloop.contract.base.settings_reader import read_file
 from etloop.contract.base.units import QuantityError, format_duration
-from etloop.contract.base.value_form import formed, pattern_form
+from etloop.contract.base.value_form import pattern_form, with_form
 from etloop.contract.base.value_parsers import integer, word_of
 from etloop.controller.rack.actor import is_user_name
 from etloop.controller.rack.job import HIGHEST_PRIORITY, LOWEST_PRIORITY, Job, JobRequest
@@ -59,7 +59,7 @@ _WORDS: Final = {
 }
 
 
-@formed(pattern_form("name of an account", "[A-Za-z0-9._-]{1,64}"))
+@with_form(pattern_form("name of an account", "[A-Za-z0-9._-]{1,64}"))
 def _account(text: str) -> str:
     if not is_user_name(text):
         remedy = (
@@ -94,7 +94,7 @@ class User:
 class Users:
     """Content of a file of users."""
 
-    accounts: Mapping[str, User] = named(
+    accounts: Mapping[str, User] = mapping_setting(
         User, "users", _account, "Rights and bounds of the account.", most=MOST_USERS
     )
     """Accounts of the broker, by name."""

@@ -23,7 +23,7 @@ from etloop.contract.base.units import (
     parse_rate_bps,
 )
 from etloop.contract.base.value_form import FormedParser, pattern_form
-from etloop.contract.base.value_parsers import bounded, integer, word_of, yes_or_no
+from etloop.contract.base.value_parsers import integer, with_bounds, word_of, yes_or_no
 
 if TYPE_CHECKING:
     from random import Random
@@ -52,11 +52,11 @@ class CnpScope(StrEnum):
 
 
 def _time(least: int, most: int) -> Callable[[str], int]:
-    return bounded(parse_duration_ns, least, most, format_duration)
+    return with_bounds(parse_duration_ns, least, most, format_duration)
 
 
 def _rate(least: int, most: int) -> Callable[[str], int]:
-    return bounded(parse_rate_bps, least, most, format_rate)
+    return with_bounds(parse_rate_bps, least, most, format_rate)
 
 
 def _number(least: float, most: float) -> Callable[[str], float]:

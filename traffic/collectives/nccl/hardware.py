@@ -19,7 +19,7 @@ from etloop.contract.base.units import (
     parse_duration_ns,
     parse_rate_bps,
 )
-from etloop.contract.base.value_parsers import bounded, integer, one_of, word_of
+from etloop.contract.base.value_parsers import integer, one_of, with_bounds, word_of
 from etloop.traffic.collectives.core.cutting import MAX_CHANNELS
 
 
@@ -56,7 +56,7 @@ class Hardware:
     cpu: Cpu = setting("cpu", word_of(Cpu), Cpu.INTEL)
     """Vendor of the CPU."""
     nic_bps: int = setting(
-        "nic", bounded(parse_rate_bps, 1_000_000, 100_000_000_000_000, format_rate), 400_000_000_000
+        "nic", with_bounds(parse_rate_bps, 1_000_000, 100_000_000_000_000, format_rate), 400_000_000_000
     )
     """Speed of a NIC."""
     nics_per_host: int = setting("nics_per_host", integer(1, MAX_CHANNELS), 0)
@@ -65,7 +65,7 @@ class Hardware:
     """Link between the GPUs of a host."""
     # `graph->latencyInter`; the usual plugins state none.
     network_latency_ns: int = setting(
-        "network_latency", bounded(parse_duration_ns, 0, NS_PER_S, format_duration), 0
+        "network_latency", with_bounds(parse_duration_ns, 0, NS_PER_S, format_duration), 0
     )
     """Latency that a network plugin adds to a message."""
 

@@ -160,9 +160,9 @@ def _operation(entry: Section) -> TableEntry:
 
 
 def _read_name(entry: Section) -> tuple[str, CollectiveKind | None, str | None]:
-    name = entry.required("name", _name, "?", "write the kernel's or the operation's name")
+    name = entry.require("name", _name, "?", "write the kernel's or the operation's name")
     known_names = ", ".join(_COLLECTIVES)
-    collective = entry.required("collective", one_of(_COLLECTIVES), None, f"write one of {known_names}")
+    collective = entry.require("collective", one_of(_COLLECTIVES), None, f"write one of {known_names}")
     return name, collective, entry.optional("group", words, None)
 
 
