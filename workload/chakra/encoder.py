@@ -92,30 +92,30 @@ def varint(value: int) -> bytes:
     return bytes(encoded)
 
 
-def tagged(field: int, body: bytes) -> bytes:
+def length_delimited(field: int, body: bytes) -> bytes:
     """Encode a length-delimited field: tag, length, `body`."""
     return varint(field << 3 | _BYTES) + varint(len(body)) + body
 
 
-def framed(message: bytes) -> Framed:
+def frame_message(message: bytes) -> Framed:
     """Return a message with its length in front."""
     return Framed(varint(len(message)) + message)
 
 
 def encode_attribute(attribute: EtAttribute) -> bytes:
     """Encode one `AttributeProto`. A value set in a oneof is written even if it is zero."""
-    name = tagged(1, attribute.name.encode())
+    name = length_delimited(1, attribute.name.encode())
     if attribute.value is None:
         return name
     if not isinstance(attribute.value, tuple):
         return name + _scalar_field(attribute.case, attribute.case, attribute.value)
-    return name + tagged(attribute.case + 1, _list_message(attribute.case, attribute.value))
+    return name + length_delimited(attribute.case + 1, _list_message(attribute.case, attribute.value))
 
 
 def encode_metadata(version: str = SCHEMA_VERSION, attributes: Iterable[EtAttribute] = ()) -> bytes:
     """Encode the `GlobalMetadata` at the start of a file. An empty `version` is omitted."""
-    head = tagged(1, version.encode()) if version else b""
-    return head + b"".join(tagged(2, encode_attribute(attribute)) for attribute in attributes)
+    head = length_delimited(1, version.encode()) if version else b""
+    return head + b"".join(length_delimited(2, encode_attribute(attribute)) for attribute in attributes)
 
 
 def encode_node(node: EtNode) -> bytes:
@@ -123,7 +123,7 @@ def encode_node(node: EtNode) -> bytes:
     return b"".join(
         (
             _number_field(1, node.node_id),
-            tagged(2, node.name.encode()) if node.name else b"",
+            length_delimited(2, node.name.encode()) if node.name else b"",
             _number_field(3, node.kind),
             _packed_field(4, node.ctrl_deps),
             _packed_field(5, node.data_deps),
@@ -137,14 +137,14 @@ def encode_node(node: EtNode) -> bytes:
 
 def encode_node_attributes(attributes: Iterable[EtAttribute]) -> bytes:
     """Encode attributes as fields of a `Node`. After those of `encode_node` they are further attributes of that node."""
-    return b"".join(tagged(10, encode_attribute(attribute)) for attribute in attributes)
+    return b"".join(length_delimited(10, encode_attribute(attribute)) for attribute in attributes)
 
 
 def encode_trace(nodes: Iterable[EtNode | Framed], metadata: bytes | None = None) -> Iterator[Framed]:
     """Yield the messages of one rank's file, in order. `metadata` is an encoded `GlobalMetadata`; None writes the default."""
-    yield framed(encode_metadata() if metadata is None else metadata)
+    yield frame_message(encode_metadata() if metadata is None else metadata)
     for node in nodes:
-        yield framed(encode_node(node)) if isinstance(node, EtNode) else node
+        yield frame_message(encode_node(node)) if isinstance(node, EtNode) else node
 
 
 def _number_field(field: int, value: int) -> bytes:
@@ -154,11 +154,15 @@ def _number_field(field: int, value: int) -> bytes:
 def _storage_field(moved_bytes: int | None) -> bytes:
     """Encode StorageInfo with the size_bytes of an FsOp. A size of 0 is written, because it differs from an absent
     size."""
-    return b"" if moved_bytes is None else tagged(11, tagged(10, varint(5 << 3) + varint(moved_bytes)))
+    return (
+        b""
+        if moved_bytes is None
+        else length_delimited(11, length_delimited(10, varint(5 << 3) + varint(moved_bytes)))
+    )
 
 
 def _packed_field(field: int, values: tuple[int, ...]) -> bytes:
-    return tagged(field, b"".join(varint(value) for value in values)) if values else b""
+    return length_delimited(field, b"".join(varint(value) for value in values)) if values else b""
 
 
 def _list_message(case: ValueCase, values: tuple[Scalar, ...]) -> bytes:
@@ -166,14 +170,14 @@ def _list_message(case: ValueCase, values: tuple[Scalar, ...]) -> bytes:
         return b""
     if case in (ValueCase.STRING, ValueCase.BYTES):
         return b"".join(_scalar_field(1, case, value) for value in values)
-    return tagged(1, b"".join(_number(case, value) for value in values))
+    return length_delimited(1, b"".join(_number(case, value) for value in values))
 
 
 def _scalar_field(field: int, case: ValueCase, value: Scalar) -> bytes:
     if isinstance(value, str):
-        return tagged(field, value.encode())
+        return length_delimited(field, value.encode())
     if isinstance(value, bytes):
-        return tagged(field, value)
+        return length_delimited(field, value)
     return varint(field << 3 | _wire_type(case)) + _number(case, value)
 
 

@@ -18,7 +18,7 @@ from etloop.workload.graph.network_ops import RankOps
 from etloop.workload.trace.findings import Check, FindingLog, RankFindings, job_example
 from etloop.workload.trace.program import Communicator, OpKind
 from etloop.workload.trace.trace import RankTrace, Trace
-from etloop.workload.trace.trace_names import shown
+from etloop.workload.trace.trace_names import printable_name
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -106,7 +106,7 @@ def _candidates(
             column[nodes] = world
             remedy, found_words = (
                 "the communicator of all ranks is used",
-                f'"{shown(key)}"' if key else "none",
+                f'"{printable_name(key)}"' if key else "none",
             )
             op_nodes = ops.node[nodes]
             RankFindings(rank, log).add(
@@ -119,7 +119,7 @@ def _candidates(
             )
             expected, op_nodes = _known_keys(candidate_of), ops.node[nodes]
             RankFindings(rank, log).add(
-                Check.COMMUNICATOR_UNKNOWN, remedy, op_nodes, expected, f'"{shown(key)}"'
+                Check.COMMUNICATOR_UNKNOWN, remedy, op_nodes, expected, f'"{printable_name(key)}"'
             )
     return column
 
@@ -127,7 +127,7 @@ def _candidates(
 def _known_keys(candidate_of: dict[str, int]) -> str:
     if not candidate_of:
         return "a group file that lists the ranks of each communicator"
-    first = ", ".join(f'"{shown(key)}"' for key in list(candidate_of)[:8])
+    first = ", ".join(f'"{printable_name(key)}"' for key in list(candidate_of)[:8])
     suffix = f" and {len(candidate_of) - 8} more" if len(candidate_of) > 8 else ""
     return f"a communicator of the group file ({first}{suffix})"
 
@@ -144,7 +144,7 @@ def _members_fit(trace: Trace, communicator: Communicator, log: FindingLog) -> b
         actual = "a rank listed twice"
     if actual:
         last = len(trace.ranks) - 1
-        expected = f'communicator "{shown(communicator.name)}" among ranks 0 to {last} of the trace'
+        expected = f'communicator "{printable_name(communicator.name)}" among ranks 0 to {last} of the trace'
         remedy = "name the directory with the traces of all ranks of the job, or add the missing ones"
         if trace.groups is not None:
             remedy = "correct the group file, or add the traces of the missing ranks"
@@ -162,7 +162,7 @@ def _check_membership(
 ) -> None:
     for index in np.unique(column[column >= 0]).tolist():
         communicator = communicators[index]
-        nodes, name = np.flatnonzero(column == index), f'"{shown(communicator.name)}"'
+        nodes, name = np.flatnonzero(column == index), f'"{printable_name(communicator.name)}"'
         if rank.rank not in communicator.members:
             suffix = ", ..." if len(communicator.members) > 8 else ""
             members = ", ".join(map(str, communicator.members[:8])) + suffix

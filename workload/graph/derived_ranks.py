@@ -16,7 +16,7 @@ from etloop.workload.trace.findings import Check, FindingLog, job_example
 from etloop.workload.trace.rank_aliases import recorded_ranks
 from etloop.workload.trace.settings import WorkloadSettings
 from etloop.workload.trace.trace import RankTrace, Trace
-from etloop.workload.trace.trace_names import shown
+from etloop.workload.trace.trace_names import printable_name
 
 Members = tuple[int, ...]
 
@@ -127,7 +127,7 @@ def _file_name(
         contradictions[
             f"the group file has {len(keys)} groups of ranks "
             f"{_join_ranks(own_members)}, but {len(recorded_keys)} with the members of "
-            f'"{shown(key)}"'
+            f'"{printable_name(key)}"'
         ] = None
         return key
     return keys[recorded_keys.index(key)]
@@ -148,7 +148,7 @@ def group_of(members: Members, recorded: int, rank: int, world: int) -> Members 
 
 
 def _no_tiling(key: str, members: Members, world: int) -> str:
-    return f'group "{shown(key)}" of ranks {_join_ranks(members)}, which does not tile {world} ranks'
+    return f'group "{printable_name(key)}" of ranks {_join_ranks(members)}, which does not tile {world} ranks'
 
 
 def _join_ranks(ranks: Members | list[int]) -> str:

@@ -21,7 +21,7 @@ from etloop.workload.graph.network_ops import RankOps
 from etloop.workload.trace.findings import Check, FindingLog, job_example, node_words
 from etloop.workload.trace.program import Communicator, OpKind
 from etloop.workload.trace.trace import CollectiveKind, Trace
-from etloop.workload.trace.trace_names import shown
+from etloop.workload.trace.trace_names import printable_name
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -141,7 +141,9 @@ class OpIndex:
         if kind is OpKind.COLLECTIVE:
             name = CollectiveKind(int(ops.collective[position])).name
             communicator = self.communicators[int(self.communicator_of[rank][position])].name
-            op_words = f'{name} {self.matching.use[rank][position]} of communicator "{shown(communicator)}"'
+            op_words = (
+                f'{name} {self.matching.use[rank][position]} of communicator "{printable_name(communicator)}"'
+            )
         else:
             op_words = f"{kind.name} {ops.src[position]} -> {ops.dst[position]}"
         return f"{op_words} ({node_words(trace, node)})"

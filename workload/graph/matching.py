@@ -18,7 +18,7 @@ from etloop.workload.trace.findings import Check, FindingLog, node_example, node
 from etloop.workload.trace.program import Communicator, OpKind
 from etloop.workload.trace.shared_columns import offsets_of
 from etloop.workload.trace.trace import ABSENT, CollectiveKind, RankTrace, Trace
-from etloop.workload.trace.trace_names import shown
+from etloop.workload.trace.trace_names import printable_name
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -172,7 +172,7 @@ def _compare(
     differing = np.flatnonzero(differs)
     if len(differing):
         k = int(differing[0])
-        name = shown(communicator.name)
+        name = printable_name(communicator.name)
         expected = f'operation {k} of communicator "{name}" alike on all members: {first.call(k)}'
         remedy = "the members must issue the same operations in the same order: correct the exporter, or the group file"
         kinds = first.ops.collective[first_positions][differing]
@@ -192,7 +192,9 @@ def _compare(
 def _report_count(communicator: Communicator, first: _Side, other: _Side, log: FindingLog) -> None:
     longer, shorter = (first, other) if len(first.at) > len(other.at) else (other, first)
     k = len(shorter.at)
-    expected = f'operation {k} of communicator "{shown(communicator.name)}" on rank {shorter.rank.rank} too'
+    expected = (
+        f'operation {k} of communicator "{printable_name(communicator.name)}" on rank {shorter.rank.rank} too'
+    )
     actual = f"{len(longer.at)} operations on rank {longer.rank.rank} and {k} on rank {shorter.rank.rank}"
     remedy = (
         "every member must take part in every operation: if the recordings end at different steps, record the same steps on "

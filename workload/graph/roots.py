@@ -18,7 +18,7 @@ from etloop.workload.graph.network_ops import ROOTED, RankOps
 from etloop.workload.trace.findings import EXAMPLES_KEPT, Check, FindingLog, RankFindings, node_example
 from etloop.workload.trace.program import Communicator
 from etloop.workload.trace.trace import ABSENT, Trace
-from etloop.workload.trace.trace_names import shown
+from etloop.workload.trace.trace_names import printable_name
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -69,7 +69,7 @@ def obey_roots(
                 node_example(
                     rank,
                     int(rank_ops.node[op]),
-                    f'a root among the {sizes[column[op]]} members of "{shown(communicators[int(column[op])].name)}"',
+                    f'a root among the {sizes[column[op]]} members of "{printable_name(communicators[int(column[op])].name)}"',
                     f"{root[item[op]]}",
                 )
                 for op in outside[:EXAMPLES_KEPT].tolist()

@@ -27,7 +27,7 @@ from etloop.workload.trace.findings import (
 from etloop.workload.trace.program import Communicator
 from etloop.workload.trace.settings import Uneven, UnevenChoice
 from etloop.workload.trace.trace import CollectiveKind, Trace
-from etloop.workload.trace.trace_names import shown
+from etloop.workload.trace.trace_names import printable_name
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -85,7 +85,7 @@ def check_counts(
                         rank,
                         int(rank_ops.node[op]),
                         f"{sizes[column[op]]} splits, one for each member of "
-                        f'"{shown(communicators[int(column[op])].name)}"',
+                        f'"{printable_name(communicators[int(column[op])].name)}"',
                         f"{counts[op]} splits",
                     )
                     for op in wrong[:EXAMPLES_KEPT].tolist()

@@ -35,7 +35,7 @@ class CompressionFault(Exception):
         self.remedy = remedy
 
 
-def decompressed(pieces: Iterable[bytes]) -> Iterator[bytes]:
+def decompress(pieces: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the plain bytes of a file that arrives as `pieces`.
 
     Raises `CompressionFault` for a compressed stream that is damaged, cut off, needs a window over the limit or

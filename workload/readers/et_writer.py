@@ -10,7 +10,7 @@ from pathlib import Path
 
 from etloop.contract.base.errors import Problem, TraceError
 from etloop.workload.chakra.encoder import EtNode, Framed, encode_trace
-from etloop.workload.trace.trace_names import by_prefix, listed, shown
+from etloop.workload.trace.trace_names import by_prefix, printable_name, short_list
 
 
 def write_et(path: Path, nodes: Iterable[EtNode | Framed], metadata: bytes | None = None) -> None:
@@ -45,9 +45,11 @@ def write_trace(
             for file in files
         }
         if existing := sorted(present - own_names if keep else present):
-            problem = f"has trace files already: {listed(existing)}"
+            problem = f"has trace files already: {short_list(existing)}"
             raise TraceError(
-                Problem(shown(str(directory)), problem, "choose an empty directory, or remove the files")
+                Problem(
+                    printable_name(str(directory)), problem, "choose an empty directory, or remove the files"
+                )
             )
         for rank, nodes in enumerate(ranks):
             with _complete_file(directory / f"{prefix}.{rank}.et") as path:
@@ -58,7 +60,11 @@ def write_trace(
                 path.write_text(text + "\n")
     except OSError as error:
         raise TraceError(
-            Problem(shown(str(directory)), f"cannot be written: {error.strerror or error}", "choose another")
+            Problem(
+                printable_name(str(directory)),
+                f"cannot be written: {error.strerror or error}",
+                "choose another",
+            )
         ) from None
 
 
@@ -71,7 +77,9 @@ def _complete_file(path: Path) -> Iterator[Path]:
         yield unfinished
         if path.exists() and not filecmp.cmp(path, unfinished, shallow=False):
             problem = "is a trace of another job, or of another version's synth"
-            raise TraceError(Problem(shown(str(path)), problem, "choose an empty directory, or remove it"))
+            raise TraceError(
+                Problem(printable_name(str(path)), problem, "choose an empty directory, or remove it")
+            )
         unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)

@@ -18,7 +18,7 @@ from etloop.contract.base.errors import Problem, TraceError
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload._et import EtColumns, EtDecoder, EtFault, EtFaultKind
 from etloop.workload.readers.aicb.text_job import is_workload_file, read_workload_file
-from etloop.workload.readers.decompression import CompressionFault, decompressed
+from etloop.workload.readers.decompression import CompressionFault, decompress
 from etloop.workload.readers.group_file import MAX_GROUP_FILE_BYTES, parse_groups
 from etloop.workload.readers.json_job import (
     PAIR_MARK,
@@ -37,8 +37,8 @@ from etloop.workload.readers.stores import (
     Archive,
     Directory,
     Store,
-    bounded,
     file_pieces,
+    first_bytes,
     foreign_look,
     open_store,
     unreadable,
@@ -47,7 +47,7 @@ from etloop.workload.readers.tar_members import TarFault
 from etloop.workload.trace.shared_columns import ColumnStore
 from etloop.workload.trace.streams import device_streams
 from etloop.workload.trace.trace import CommColumns, LeftOut, RankTrace, Rows, Trace
-from etloop.workload.trace.trace_names import TraceName, by_prefix, listed, rank_problems, shown
+from etloop.workload.trace.trace_names import TraceName, by_prefix, printable_name, rank_problems, short_list
 
 if TYPE_CHECKING:
     import numpy as np
@@ -112,7 +112,7 @@ def read_trace(
             )
             group_file = group_file_of(parts[0], names)
             texts = store.contents(frozenset((group_file,) if groups is None and group_file else ()))
-            group_text = b"".join(bounded(pieces, MAX_GROUP_FILE_BYTES + 1) for _, pieces in texts)
+            group_text = b"".join(first_bytes(pieces, MAX_GROUP_FILE_BYTES + 1) for _, pieces in texts)
         else:
             remarks = ()
             prefix, files = _choose(source, store, wanted, names, gaps=world is not None)
@@ -246,7 +246,11 @@ def _open_source(source: Path, *, gaps: bool = False) -> tuple[Store, str, froze
         if len(parts) != 2:
             problem = "expected two sources: a host trace and a Kineto trace, both JSON"
             raise TraceError(
-                Problem(shown(str(source)), problem, "give them as HOST+KINETO, each with one kind of trace")
+                Problem(
+                    printable_name(str(source)),
+                    problem,
+                    "give them as HOST+KINETO, each with one kind of trace",
+                )
             )
         return parts[0].store, "", parts[0].store.names(), same_ranks(source, parts, gaps=gaps)
     store, wanted = open_store(source)
@@ -261,24 +265,24 @@ def _choose(
 ) -> tuple[str, tuple[TraceName, ...]]:
     """Return the only prefix that `source` matches, and its files, which are the ranks 0..n-1. Raises `TraceError`."""
     prefixes = by_prefix(names)
-    where = shown(str(source))
+    where = printable_name(str(source))
     if wanted in prefixes:
         chosen = wanted
     else:
         matching = [prefix for prefix in prefixes if not wanted or prefix.startswith(wanted + "/")]
         if not matching:
-            problem = f"has no PREFIX.<rank>.et files; found {listed(sorted(names)) or 'nothing'}"
+            problem = f"has no PREFIX.<rank>.et files; found {short_list(sorted(names)) or 'nothing'}"
             if wanted:
                 alternatives = (
-                    f"found the prefixes {listed(prefixes)}"
+                    f"found the prefixes {short_list(prefixes)}"
                     if prefixes
                     else "the directory has no other trace"
                 )
-                problem = f"no file {shown(wanted)}.<rank>.et; {alternatives}"
+                problem = f"no file {printable_name(wanted)}.<rank>.et; {alternatives}"
             raise TraceError(Problem(where, problem, "give a directory, a prefix or an archive of traces"))
         if len(matching) > 1:
-            problem = f"has the traces of several jobs: {listed(matching)}"
-            root = shown(store.where(matching[0]))
+            problem = f"has the traces of several jobs: {short_list(matching)}"
+            root = printable_name(store.where(matching[0]))
             raise TraceError(Problem(where, problem, f"name one by its prefix, such as {root}"))
         chosen = matching[0]
     if problems := rank_problems(where, prefixes[chosen], gaps=gaps):
@@ -300,9 +304,9 @@ def _read_files(
         rank = ranks.get(name, len(ranks))
         try:
             if name in extra:
-                group_text = bounded(pieces, MAX_GROUP_FILE_BYTES + 1)
+                group_text = first_bytes(pieces, MAX_GROUP_FILE_BYTES + 1)
                 continue
-            decoded = _decode(where, decompressed(pieces))
+            decoded = _decode(where, decompress(pieces))
         except (OSError, CompressionFault) as error:
             problems[rank] = unreadable(where, error)
             continue
@@ -350,15 +354,15 @@ def _fault_problem(where: str, head: bytes, fault: EtFault) -> Problem:
         place += f", node #{fault.node_index}"
         if fault.node_id is not None:
             place += f" (id {fault.node_id})"
-    return Problem(place, shown(fault.what), _REMEDIES[fault.kind])
+    return Problem(place, printable_name(fault.what), _REMEDIES[fault.kind])
 
 
 def _stated_groups(path: Path, rank_count: int) -> tuple[dict[str, tuple[int, ...]] | None, list[Problem]]:
     try:
-        text = bounded(file_pieces(path), MAX_GROUP_FILE_BYTES + 1)
+        text = first_bytes(file_pieces(path), MAX_GROUP_FILE_BYTES + 1)
     except OSError as error:
         return None, [unreadable(str(path), error)]
-    parsed = parse_groups(shown(str(path)), text, rank_count)
+    parsed = parse_groups(printable_name(str(path)), text, rank_count)
     return parsed.groups, list(parsed.problems)
 
 

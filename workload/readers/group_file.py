@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from etloop.contract.base.errors import Problem
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.workload.trace.trace_names import shown
+from etloop.workload.trace.trace_names import printable_name
 
 MAX_GROUP_FILE_BYTES: Final = 64 << 20
 
@@ -51,10 +51,11 @@ def parse_groups(where: str, text: bytes, rank_count: int) -> GroupFile:
     if not isinstance(content, dict) or not content or not has_lists:
         return _not_a_group_file(where, "is not a group file, expected a JSON object of lists")
     problems = [
-        Problem(where, f'group "{shown(key)}" is defined twice', "keep one of them") for key in repeated_keys
+        Problem(where, f'group "{printable_name(key)}" is defined twice', "keep one of them")
+        for key in repeated_keys
     ]
     for key, members in content.items():
-        problems += _member_problems(f'{where}: group "{shown(key)}"', members, rank_count)
+        problems += _member_problems(f'{where}: group "{printable_name(key)}"', members, rank_count)
     if problems:
         return GroupFile(None, True, tuple(problems))
     return GroupFile({key: tuple(members) for key, members in content.items()}, True, ())
@@ -71,7 +72,7 @@ def _member_problems(where: str, members: list[object], rank_count: int) -> list
     seen_ranks: set[int] = set()
     for member in members:
         if not isinstance(member, int) or isinstance(member, bool):
-            problem = f"has the member {shown(repr(member)[:40])}, expected a rank number"
+            problem = f"has the member {printable_name(repr(member)[:40])}, expected a rank number"
             problems.append(Problem(where, problem, _REMEDY))
         elif not 0 <= member < rank_count:
             problem = f"has rank {member}, but the trace has ranks 0 to {rank_count - 1}"

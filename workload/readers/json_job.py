@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.errors import Problem, TraceError
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.workload.readers.decompression import CompressionFault, decompressed
+from etloop.workload.readers.decompression import CompressionFault, decompress
 from etloop.workload.readers.json_names import Family, families, lone, with_rank
-from etloop.workload.readers.stores import Directory, Store, bounded, unreadable
+from etloop.workload.readers.stores import Directory, Store, first_bytes, unreadable
 from etloop.workload.readers.tar_members import TarFault
-from etloop.workload.trace.trace_names import by_prefix, listed, rank_problems, shown
+from etloop.workload.trace.trace_names import by_prefix, printable_name, rank_problems, short_list
 
 if TYPE_CHECKING:
     from etloop.workload.readers.json_sources import JsonForm
@@ -97,11 +97,13 @@ def json_parts(
 def _objections(source: Path, parts: tuple[Part, ...], *, gaps: bool) -> tuple[Problem, ...]:
     """Return why the parts, as grouped by name, are not one job."""
     if len(parts) > 2 or (len(parts) == 2 and not _is_pair(parts)):
-        prefixes = listed(part.family.prefix for part in parts)
+        prefixes = short_list(part.family.prefix for part in parts)
         first = parts[0].family
-        root = shown(parts[0].store.where(first.prefix if first.ranked else first.files[0].name))
+        root = printable_name(parts[0].store.where(first.prefix if first.ranked else first.files[0].name))
         problem = f"has the traces of several jobs: {prefixes}"
-        return (Problem(shown(str(source)), problem, f"name one by its prefix or file, such as {root}"),)
+        return (
+            Problem(printable_name(str(source)), problem, f"name one by its prefix or file, such as {root}"),
+        )
     return tuple(_rank_objections(source, parts, gaps=gaps))
 
 
@@ -134,11 +136,11 @@ def _form(part: Part) -> JsonForm | None:
 
     first = part.family.files[0].name
     contents = part.store.contents(frozenset((first,)))
-    return next((form_of(bounded(_plain(pieces), HEAD_BYTES)) for _, pieces in contents), None)
+    return next((form_of(first_bytes(_plain(pieces), HEAD_BYTES)) for _, pieces in contents), None)
 
 
 def _plain(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    yield from decompressed(pieces)
+    yield from decompress(pieces)
 
 
 def same_ranks(source: Path, parts: tuple[Part, ...], *, gaps: bool = False) -> tuple[Part, ...]:
@@ -154,11 +156,11 @@ def _rank_objections(source: Path, parts: tuple[Part, ...], *, gaps: bool) -> li
     for part in parts:
         files = part.family.files
         name_of_rank = "the trace of rank {}".format if part.family.stated else partial(with_rank, files[0])
-        problems += rank_problems(shown(str(source)), files, name_of_rank, gaps=gaps)
+        problems += rank_problems(printable_name(str(source)), files, name_of_rank, gaps=gaps)
     counts = {len(part.family.files) for part in parts}
     if len(counts) > 1:
         problem = f"host and Kineto traces have different numbers of ranks: {' and '.join(map(str, sorted(counts)))}"
-        problems.append(Problem(shown(str(source)), problem, "give both for every rank"))
+        problems.append(Problem(printable_name(str(source)), problem, "give both for every rank"))
     return problems
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from etloop.contract.base.errors import Problem
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.workload.readers.decompression import CompressionFault, decompressed
+from etloop.workload.readers.decompression import CompressionFault, decompress
 from etloop.workload.readers.json_job import Part
 from etloop.workload.readers.json_sources import (
     Document,
@@ -49,7 +49,7 @@ def read_parts(parts: tuple[Part, ...], table: KernelTable | None = None) -> Jso
         for name, pieces in part.store.contents(frozenset(rank_by_name)):
             where, rank = part.store.where(name), rank_by_name[name]
             try:
-                pending.setdefault(rank, []).append((where, read_document(decompressed(pieces), table)))
+                pending.setdefault(rank, []).append((where, read_document(decompress(pieces), table)))
                 if len(pending[rank]) == len(parts):
                     wheres, documents = zip(*pending.pop(rank), strict=True)
                     where = " with ".join(wheres)

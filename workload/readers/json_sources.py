@@ -27,7 +27,7 @@ from etloop.workload.readers.pytorch.kineto import EVENTS_KEY, KinetoTrace, read
 from etloop.workload.readers.pytorch.kineto_join import join
 from etloop.workload.readers.pytorch.rank import RankRead, Remark, read_host, read_linked
 from etloop.workload.trace.trace import LeftOut, RankTrace
-from etloop.workload.trace.trace_names import MAX_RANKS, shown
+from etloop.workload.trace.trace_names import MAX_RANKS, printable_name
 
 HEAD_BYTES: Final = 256 << 10
 """Length of the document head that its form is recognised by."""
@@ -139,7 +139,7 @@ def _unknown_form_text(head: list[bytes]) -> str:
     keys = [key for key, _ in _top_level_items(b"".join(head)) if key]
     if not keys:
         return f"is not a JSON trace: {KNOWN_FORMS}"
-    key_words = ", ".join(shown(key[:24]) for key in keys[:6])
+    key_words = ", ".join(printable_name(key[:24]) for key in keys[:6])
     return f"is JSON, but not a trace: {KNOWN_FORMS}, found the keys {key_words}"
 
 
@@ -205,8 +205,8 @@ def _report_cut(kineto: KinetoTrace) -> list[Remark]:
 
 def fault_problem(where: str, fault: JsonFault) -> Problem:
     """Return a fault as a problem of the file `where`."""
-    place = f"{where}: {shown(fault.place)}" if fault.place else where
-    return Problem(place, shown(fault.what), _BROKEN)
+    place = f"{where}: {printable_name(fault.place)}" if fault.place else where
+    return Problem(place, printable_name(fault.what), _BROKEN)
 
 
 def remark_problems(
@@ -222,7 +222,7 @@ def remark_problems(
     problems, left_out = [], []
     for remark, files in places.items():
         where = files[0] + (f" and {len(files) - 1} more" if len(files) > 1 else "")
-        problem = Problem(where, remark.what, remark.remedy)
+        problem = Problem(where, remark.text, remark.remedy)
         if remark.left_out:
             left_out.append(LeftOut(problem, remark.left_out * len(files)))
         else:

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 from typing import Final
 
-from etloop.workload.readers.decompression import decompressed
+from etloop.workload.readers.decompression import decompress
 from etloop.workload.readers.json_names import Family, families
 from etloop.workload.readers.json_sources import HEAD_BYTES, JsonForm, Statement, statement_of
-from etloop.workload.readers.stores import Store, bounded
-from etloop.workload.trace.trace_names import TraceName, shown
+from etloop.workload.readers.stores import Store, first_bytes
+from etloop.workload.trace.trace_names import TraceName, printable_name
 
 _FOLDER: Final = re.compile(r"(?:.*(?:rank|worker)[-_.]?)?(?P<rank>[0-9]{1,7})", re.DOTALL)
 
@@ -41,7 +41,7 @@ def stated_families(store: Store, names: Iterable[str]) -> tuple[Family, ...] | 
             return ""
         rank = statement.rank if statement.rank is not None else by_name.get(name, _rank_of_folder(name))
         if rank is None:
-            return f"neither the content of {shown(name)} nor its name states its rank"
+            return f"neither the content of {printable_name(name)} nor its name states its rank"
         states_more |= statement.rank is not None or name not in by_name
         if statement.world_size is not None:
             name_by_world.setdefault(statement.world_size, name)
@@ -50,12 +50,14 @@ def stated_families(store: Store, names: Iterable[str]) -> tuple[Family, ...] | 
         return ""
     if len(name_by_world) > 1:
         (first_world, first), (second_world, second), *_ = sorted(name_by_world.items())
-        return f"{shown(first)} is of {first_world} ranks, {shown(second)} of {second_world}"
+        return (
+            f"{printable_name(first)} is of {first_world} ranks, {printable_name(second)} of {second_world}"
+        )
     for files in files_by_form.values():
         first_of: dict[int, str] = {}
         for file in files:
             if (earlier := first_of.setdefault(file.rank, file.name)) != file.name:
-                return f"{shown(earlier)} and {shown(file.name)} are both rank {file.rank}"
+                return f"{printable_name(earlier)} and {printable_name(file.name)} are both rank {file.rank}"
     return tuple(
         Family(
             "",
@@ -80,7 +82,7 @@ def _of_no_rank(statements: Iterable[tuple[str, Statement]]) -> tuple[str, ...]:
 
 def _statements(store: Store, names: frozenset[str]) -> Iterator[tuple[str, Statement]]:
     for name, pieces in store.contents(names):
-        yield name, statement_of(bounded(decompressed(pieces), HEAD_BYTES))
+        yield name, statement_of(first_bytes(decompress(pieces), HEAD_BYTES))
 
 
 def _rank_of_folder(name: str) -> int | None:

@@ -20,7 +20,7 @@ from etloop.workload.readers.pytorch.kernel_table import (
     looks_communicating,
 )
 from etloop.workload.trace.trace import LeftOut, NodeKind, RankTrace
-from etloop.workload.trace.trace_names import shown
+from etloop.workload.trace.trace_names import printable_name
 
 _NAMES_TOLD: Final = 6
 
@@ -40,7 +40,9 @@ def named_communication(ranks: Sequence[RankTrace], table: KernelTable) -> tuple
         where = where or (rank.path if known[columns] else "")
     if not names:
         return ()
-    listed_names = ", ".join(f"{count} {shown(name[:64])}" for name, count in names.most_common(_NAMES_TOLD))
+    listed_names = ", ".join(
+        f"{count} {printable_name(name[:64])}" for name, count in names.most_common(_NAMES_TOLD)
+    )
     problem = f"{names.total()} kernels have names of communication kernels, but are compute in the trace: {listed_names}"
     remedy = f"give the profiler's own files (host and Kineto traces); {STATE_THEM} there"
     return (LeftOut(Problem(where, problem, remedy), names.total()),)

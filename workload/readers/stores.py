@@ -16,12 +16,12 @@ from typing import Final, Protocol
 
 from etloop.contract.base.errors import Problem, TraceError
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.workload.readers.decompression import CompressionFault, decompressed
+from etloop.workload.readers.decompression import CompressionFault, decompress
 from etloop.workload.readers.foreign_files import identify
 from etloop.workload.readers.json_names import is_json_name
 from etloop.workload.readers.tar_members import MemberKind, TarFault, TarMember, is_tar, members
 from etloop.workload.readers.zip_members import is_zip, zip_members
-from etloop.workload.trace.trace_names import by_prefix, shown
+from etloop.workload.trace.trace_names import by_prefix, printable_name
 
 COPY_AGAIN: Final = "copy or collect the file again"
 
@@ -93,11 +93,13 @@ class Directory:
                 yield from ((relative / name).as_posix() for name in files)
             if listed_count > _MOST_SEEN:
                 problem = f"holds more than {_MOST_SEEN} files in its folders, but no trace at its top level"
-                raise TraceError(Problem(shown(str(self.path)), problem, "give the directory of one job"))
+                raise TraceError(
+                    Problem(printable_name(str(self.path)), problem, "give the directory of one job")
+                )
 
     def where(self, name: str) -> str:
         """Return the path of a file as shown in messages."""
-        return shown(str(self.path / name))
+        return printable_name(str(self.path / name))
 
     def contents(self, names: frozenset[str]) -> Iterator[tuple[str, Iterator[bytes]]]:
         """Yield name and raw bytes of each of `names`, sorted by name. Raises `OSError`."""
@@ -114,7 +116,7 @@ class Archive:
     is_zip: bool = False
 
     def _members(self) -> Iterator[TarMember]:
-        return zip_members(self.path) if self.is_zip else members(decompressed(file_pieces(self.path)))
+        return zip_members(self.path) if self.is_zip else members(decompress(file_pieces(self.path)))
 
     def names(self) -> frozenset[str]:
         """Return the names of all members. Raises `TraceError` for links to traces and for repeated names."""
@@ -138,7 +140,7 @@ class Archive:
 
     def where(self, name: str) -> str:
         """Return the path of a member as shown in messages."""
-        return shown(f"{self.path}/{name}")
+        return printable_name(f"{self.path}/{name}")
 
     def contents(self, names: frozenset[str]) -> Iterator[tuple[str, Iterator[bytes]]]:
         """Yield name and raw bytes of each of `names`, in archive order. Raises `OSError`, `CompressionFault` or
@@ -169,7 +171,11 @@ def open_store(source: Path) -> tuple[Store, str]:
                 prefix = str(source.parent / next(iter(by_prefix((source.name,)))))
                 problem = "is the trace of one rank, expected a job"
                 raise TraceError(
-                    Problem(shown(str(source)), problem, f"give the directory, or the prefix {shown(prefix)}")
+                    Problem(
+                        printable_name(str(source)),
+                        problem,
+                        f"give the directory, or the prefix {printable_name(prefix)}",
+                    )
                 )
             is_zip_archive = _is_zip(archive)
             head = b"" if is_zip_archive else _head(archive)
@@ -180,13 +186,17 @@ def open_store(source: Path) -> tuple[Store, str]:
                 if foreign_form := foreign_look(head):
                     problem += f"; it {foreign_form}"
                 remedy = "give a directory with PREFIX.<rank>.et files, a prefix, or an archive (.tar, .tar.gz, .tar.zst, .zip)"
-                raise TraceError(Problem(shown(str(archive)), problem, remedy))
+                raise TraceError(Problem(printable_name(str(archive)), problem, remedy))
             inside = source.relative_to(archive).as_posix()
             return Archive(archive, is_zip_archive), "" if inside == "." else inside
     if source.parent.is_dir():
         return Directory(source.parent), source.name
     raise TraceError(
-        Problem(shown(str(source)), "does not exist", "give a directory, a prefix or an archive of traces")
+        Problem(
+            printable_name(str(source)),
+            "does not exist",
+            "give a directory, a prefix or an archive of traces",
+        )
     )
 
 
@@ -201,7 +211,7 @@ def _is_zip(path: Path) -> bool:
 def _head(path: Path) -> bytes:
     head = b""
     try:
-        for piece in decompressed(file_pieces(path)):
+        for piece in decompress(file_pieces(path)):
             head += piece
             if len(head) >= HEAD_BYTES:
                 break
@@ -210,7 +220,7 @@ def _head(path: Path) -> bytes:
     return head
 
 
-def bounded(pieces: Iterator[bytes], limit_bytes: int) -> bytes:
+def first_bytes(pieces: Iterator[bytes], limit_bytes: int) -> bytes:
     """Return the first `limit_bytes` bytes."""
     content = bytearray()
     for piece in pieces:
@@ -224,12 +234,12 @@ def unreadable(where: str, error: OSError | CompressionFault | TarFault) -> Prob
     """Return a problem for a file or archive that cannot be read."""
     if isinstance(error, OSError):
         return Problem(
-            shown(where),
+            printable_name(where),
             f"cannot be read: {error.strerror or error}",
             "check that it exists and is readable",
         )
     remedy = error.remedy if isinstance(error, CompressionFault) else ""
-    return Problem(shown(where), str(error), remedy or COPY_AGAIN)
+    return Problem(printable_name(where), str(error), remedy or COPY_AGAIN)
 
 
 def foreign_look(head: bytes) -> str | None:
@@ -246,7 +256,7 @@ def foreign_look(head: bytes) -> str | None:
     text = head.decode("utf-8", errors="ignore")
     printable = sum(c.isprintable() or c in "\t\r\n" for c in text)
     if text and len(text) >= 0.9 * len(head) and printable == len(text):
-        first_text = shown(next(iter(text.lstrip()[:_SHOWN_TEXT].splitlines()), ""))
+        first_text = printable_name(next(iter(text.lstrip()[:_SHOWN_TEXT].splitlines()), ""))
         kind = "JSON text" if first_text[:1] in ("{", "[") else "text"
         return f'begins like {kind}: "{first_text}"'
     first_varint_end = next((i for i, byte in enumerate(head[:5]) if byte < 0x80), None)

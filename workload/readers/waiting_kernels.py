@@ -26,7 +26,7 @@ from etloop.workload.readers.pytorch.kernel_table import (
     looks_communicating,
 )
 from etloop.workload.trace.trace import ABSENT, LeftOut, NodeKind, RankTrace
-from etloop.workload.trace.trace_names import shown
+from etloop.workload.trace.trace_names import printable_name
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -247,7 +247,7 @@ def _without_waits(rank: RankTrace, timed: _Timed, kept_ns: dict[int, int]) -> R
 
 def _report(ranks: Sequence[RankTrace], name: str, runs: _Runs) -> LeftOut:
     kernels = runs.nodes.size
-    kernel_name = shown(function_name(name)[:64])
+    kernel_name = printable_name(function_name(name)[:64])
     longest_ns, shortest_ns = int(runs.duration_ns.max()), int(runs.duration_ns.min())
     problem = (
         f"{kernels} kernels wait for other ranks, so they communicate, and their bytes are unknown: {kernel_name} ends "

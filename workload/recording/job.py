@@ -13,7 +13,7 @@ from etloop.workload.chakra.encoder import (
     ValueCase,
     encode_node,
     encode_node_attributes,
-    framed,
+    frame_message,
 )
 from etloop.workload.chakra.nodes import DURATION_ATTRIBUTE, SPLIT_ATTRIBUTE, attributes_of
 from etloop.workload.recording.events import Communication, RecordedRank
@@ -98,7 +98,7 @@ class JobWriter:
                     key = self._key(family, _members(families, operation, rank), group[1])
                     group_fields[group] = encode_node_attributes(attributes_of(pg_name=key))
                 middle = group_fields[group]
-            yield framed(part.head + middle + part.tail)
+            yield frame_message(part.head + middle + part.tail)
 
     def _key(self, family: FamilyName, members: Members, root: int) -> str:
         """Return the key of a group. The schema has no attribute for a root, which is the first member: other roots get a
@@ -122,7 +122,7 @@ def _program(graph: RankGraph, families: Families) -> Iterator[Framed | _Call]:
     shared: list[bytes] = []
     for index, node in enumerate(graph.nodes):
         if node.operation is None:
-            shared.append(framed(encode_node(_node(index, node, _attributes(node)))))
+            shared.append(frame_message(encode_node(_node(index, node, _attributes(node)))))
             continue
         if shared:
             yield Framed(b"".join(shared))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Self
 from etloop.contract.base.errors import Problem, Severity
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.trace.trace import RankTrace
-from etloop.workload.trace.trace_names import shown
+from etloop.workload.trace.trace_names import printable_name
 
 if TYPE_CHECKING:
     import numpy as np
@@ -232,4 +232,4 @@ def node_example(rank: RankTrace, index: int, expected: str, actual: str) -> Exa
 
 def _name(rank: RankTrace, index: int) -> str:
     name = rank.name(index)
-    return shown(name) if len(name) <= NAME_SHOWN else f"{shown(name[:NAME_SHOWN])}..."
+    return printable_name(name) if len(name) <= NAME_SHOWN else f"{printable_name(name[:NAME_SHOWN])}..."

@@ -35,7 +35,7 @@ def trace_name(name: str) -> TraceName | None:
     return TraceName(match["prefix"], int(match["rank"]), name) if match else None
 
 
-def shown(name: str) -> str:
+def printable_name(name: str) -> str:
     """Return an untrusted name printable for a message: control and undecodable characters are escaped."""
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape", "backslashreplace").decode()
@@ -73,7 +73,7 @@ def rank_problems(
         names.setdefault(file.rank, []).append(file.name)
     for rank, rank_files in names.items():
         if len(rank_files) > 1:
-            file_words = " and ".join(shown(name) for name in rank_files)
+            file_words = " and ".join(printable_name(name) for name in rank_files)
             problems.append(
                 Problem(where, f"rank {rank} has more than one file: {file_words}", "keep one file per rank")
             )
@@ -85,19 +85,19 @@ def rank_problems(
     missing = sorted(set(range(max(names) + 1)) - names.keys())
     if missing and not gaps:
         example = named(missing[0]) if named else f"{files[0].prefix}.{missing[0]}.et"
-        example, found = shown(example), _spans(sorted(names))
-        problem = f"{example} is missing: found ranks {found}"
+        example, spans = printable_name(example), _spans(sorted(names))
+        problem = f"{example} is missing: found ranks {spans}"
         if len(missing) > 1:
-            problem = f"{len(missing)} ranks are missing ({_spans(missing)}), such as {example}: found ranks {found}"
+            problem = f"{len(missing)} ranks are missing ({_spans(missing)}), such as {example}: found ranks {spans}"
         problems.append(
             Problem(where, problem, "put the files of all ranks 0 to n-1 into one directory or archive")
         )
     return tuple(problems)
 
 
-def listed(names: Iterable[str]) -> str:
+def short_list(names: Iterable[str]) -> str:
     """Return a short list of names for a message."""
-    shown_names = [shown(name) for name in names]
+    shown_names = [printable_name(name) for name in names]
     count_words = f" and {len(shown_names) - _SHOWN_NAMES} more" if len(shown_names) > _SHOWN_NAMES else ""
     return ", ".join(shown_names[:_SHOWN_NAMES]) + count_words
 

@@ -17,7 +17,7 @@ from typing import Final
 from etloop.contract.base.errors import EtloopError, InputError, Problem
 from etloop.contract.base.units import approximate_bytes
 from etloop.runtime.own_module import own_module
-from etloop.workload.readers.decompression import CompressionFault, decompressed
+from etloop.workload.readers.decompression import CompressionFault, decompress
 from etloop.workload.readers.files import read_trace
 from etloop.workload.readers.stores import file_pieces
 from etloop.workload.readers.tar_members import MemberKind, TarFault, members
@@ -71,7 +71,7 @@ def archive_problems(path: Path) -> tuple[Problem, ...]:
     most_bytes = max(_MOST_TIMES * path.stat().st_size, _LEAST_BYTES)
     inside_bytes = 0
     try:
-        for number, member in enumerate(members(decompressed(file_pieces(path))), 1):
+        for number, member in enumerate(members(decompress(file_pieces(path))), 1):
             inside_bytes += member.size_bytes
             parts = member.name.rstrip("/").split("/")
             is_folder = (

@@ -17,8 +17,8 @@ from etloop.workload.chakra.encoder import (
     encode_metadata,
     encode_node,
     encode_trace,
-    framed,
-    tagged,
+    frame_message,
+    length_delimited,
     varint,
 )
 from etloop.workload.trace.trace import ABSENT, NodeKind
@@ -122,7 +122,7 @@ def test_what_we_write_is_what_we_read_in_any_chunking(written: list[EtNode], pi
     assert_columns_hold(columns, written)
     assert columns.version == "1.0.0"
     for offset, node in zip(columns.byte_offset.tolist(), written, strict=True):
-        assert raw[offset:].startswith(framed(encode_node(node)))
+        assert raw[offset:].startswith(frame_message(encode_node(node)))
 
 
 @given(nodes())
@@ -134,7 +134,9 @@ def test_protocol_buffers_read_what_we_write(node: EtNode) -> None:
 def test_we_read_what_protocol_buffers_write(written: list[EtNode]) -> None:
     metadata = OfficialMetadata(version="0.0.4")
     metadata.attr.add(name="schema", string_val="1.1.0-chakra.0.0.4")
-    raw = b"".join(framed(message.SerializeToString()) for message in [metadata, *map(official, written)])
+    raw = b"".join(
+        frame_message(message.SerializeToString()) for message in [metadata, *map(official, written)]
+    )
     columns = decode(raw)
     assert_columns_hold(columns, written)
     assert (columns.version, columns.schema) == ("0.0.4", "1.1.0-chakra.0.0.4")
@@ -150,7 +152,7 @@ def test_protocol_buffers_read_our_metadata(version: str, attributes: list[EtAtt
 
 @given(st.floats(width=32), st.sampled_from([ValueCase.FLOAT, ValueCase.DOUBLE]))
 def test_a_real_number_is_taken_if_it_is_an_integer(value: float, case: ValueCase) -> None:
-    raw = framed(b"") + framed(
+    raw = frame_message(b"") + frame_message(
         encode_node(EtNode(1, "", NodeKind.COMP, attributes=(EtAttribute("num_ops", case, value),)))
     )
     if value.is_integer() and abs(value) < 1 << 63:
@@ -167,6 +169,6 @@ def test_varints_are_those_of_protocol_buffers(value: int) -> None:
 
 
 def test_integers_of_32_bits_lose_the_bits_that_protocol_buffers_drop() -> None:
-    body = tagged(1, b"comm_tag") + varint(ValueCase.INT32 << 3) + varint((5 << 32) - 2)
-    assert decode(framed(b"") + framed(tagged(10, body))).comm_tag.tolist() == [-2]
+    body = length_delimited(1, b"comm_tag") + varint(ValueCase.INT32 << 3) + varint((5 << 32) - 2)
+    assert decode(frame_message(b"") + frame_message(length_delimited(10, body))).comm_tag.tolist() == [-2]
     assert struct.pack("<q", -2)[:4] == struct.pack("<i", -2)

@@ -14,8 +14,8 @@ from etloop.workload.chakra.encoder import (
     encode_metadata,
     encode_node,
     encode_trace,
-    framed,
-    tagged,
+    frame_message,
+    length_delimited,
     varint,
 )
 from etloop.workload.trace.trace import NodeKind
@@ -23,50 +23,56 @@ from tests.support.traces.chakra_schema import decode, fault
 
 NODE: Final = encode_node(EtNode(4, "n", NodeKind.COMP, (1,)))
 TOLERATED: list[tuple[str, bytes, list[int]]] = [
-    ("an empty GlobalMetadata", framed(b"") + framed(NODE), [4]),
-    ("no GlobalMetadata: the file begins with a node", framed(NODE) + framed(NODE), [4, 4]),
+    ("an empty GlobalMetadata", frame_message(b"") + frame_message(NODE), [4]),
+    ("no GlobalMetadata: the file begins with a node", frame_message(NODE) + frame_message(NODE), [4, 4]),
     (
         "a leading node of id 0, which begins like metadata",
-        framed(encode_node(EtNode(0, "n", NodeKind.COMP))),
+        frame_message(encode_node(EtNode(0, "n", NodeKind.COMP))),
         [0],
     ),
     (
         "a leading node of id 0 and type INVALID",
-        framed(tagged(2, b"name") + tagged(10, tagged(1, b"x"))),
+        frame_message(length_delimited(2, b"name") + length_delimited(10, length_delimited(1, b"x"))),
         [0],
     ),
     (
         "metadata with attributes and without a version",
-        framed(encode_metadata("")[:0] + tagged(2, tagged(1, b"a"))),
+        frame_message(encode_metadata("")[:0] + length_delimited(2, length_delimited(1, b"a"))),
         [],
     ),
     (
         "metadata whose attributes are field 1",
-        framed(tagged(1, tagged(1, b"a") + varint(9 << 3) + b"\x05")),
+        frame_message(length_delimited(1, length_delimited(1, b"a") + varint(9 << 3) + b"\x05")),
         [],
     ),
-    ("a metadata field of tomorrow", framed(tagged(1, b"2.0.0") + tagged(7, b"new")) + framed(NODE), [4]),
+    (
+        "a metadata field of tomorrow",
+        frame_message(length_delimited(1, b"2.0.0") + length_delimited(7, b"new")) + frame_message(NODE),
+        [4],
+    ),
     (
         "dependencies that are not packed",
-        framed(b"") + framed(b"\x08\x09\x18\x04\x28\x01\x28\x02\x20\x03"),
+        frame_message(b"") + frame_message(b"\x08\x09\x18\x04\x28\x01\x28\x02\x20\x03"),
         [9],
     ),
     (
         "a storage node",
-        framed(b"") + framed(b"\x08\x09\x18\x08" + tagged(11, b"\x08\x01\x52\x02\x08\x03")),
+        frame_message(b"")
+        + frame_message(b"\x08\x09\x18\x08" + length_delimited(11, b"\x08\x01\x52\x02\x08\x03")),
         [9],
     ),
-    ("a data operation", framed(b"") + framed(b"\x08\x09\x18\x09\x60\x01"), [9]),
-    ("a node of the proposed type 10", framed(b"") + framed(b"\x08\x09\x18\x0a"), [9]),
+    ("a data operation", frame_message(b"") + frame_message(b"\x08\x09\x18\x09\x60\x01"), [9]),
+    ("a node of the proposed type 10", frame_message(b"") + frame_message(b"\x08\x09\x18\x0a"), [9]),
     (
         "node fields of tomorrow",
-        framed(b"") + framed(NODE + tagged(900, b"?") + varint(901 << 3) + b"\x01"),
+        frame_message(b"") + frame_message(NODE + length_delimited(900, b"?") + varint(901 << 3) + b"\x01"),
         [4],
     ),
-    ("a length longer than it need be", framed(b"") + bytes([len(NODE) | 0x80, 0]) + NODE, [4]),
+    ("a length longer than it need be", frame_message(b"") + bytes([len(NODE) | 0x80, 0]) + NODE, [4]),
     (
         "an attribute whose name comes last",
-        framed(b"") + framed(b"\x18\x04" + tagged(10, b"\x48\x05" + tagged(1, b"num_ops"))),
+        frame_message(b"")
+        + frame_message(b"\x18\x04" + length_delimited(10, b"\x48\x05" + length_delimited(1, b"num_ops"))),
         [0],
     ),
 ]
@@ -82,7 +88,7 @@ def test_oddities_of_real_files_are_read(sentence: str, raw: bytes, node_ids: li
 
 
 def test_unpacked_dependencies_keep_their_order() -> None:
-    columns = decode(framed(b"") + framed(b"\x08\x09\x28\x01\x2a\x02\x03\x01\x28\x02\x20\x07"))
+    columns = decode(frame_message(b"") + frame_message(b"\x08\x09\x28\x01\x2a\x02\x03\x01\x28\x02\x20\x07"))
     assert columns.data_deps.tolist() == [1, 3, 1, 2]
     assert columns.ctrl_deps.tolist() == [7]
 
@@ -106,7 +112,9 @@ def test_a_group_is_named_by_text_or_number(name: str, case: ValueCase, value: A
 
 
 def one(*attributes: EtAttribute) -> bytes:
-    return framed(b"") + framed(encode_node(EtNode(77, "n", NodeKind.COMM_COLL, attributes=attributes)))
+    return frame_message(b"") + frame_message(
+        encode_node(EtNode(77, "n", NodeKind.COMM_COLL, attributes=attributes))
+    )
 
 
 VALUE, DAMAGED, OLD, LIMIT, TRUNCATED = (
@@ -117,9 +125,9 @@ VALUE, DAMAGED, OLD, LIMIT, TRUNCATED = (
     EtFaultKind.TRUNCATED,
 )
 SIZE: Final = "comm_size"
-V002: Final = tagged(1, b"comm_size") + b"\x10\x01\x28\x05"
-V003: Final = tagged(1, b"comm_size") + b"\x10\x02\x30\x05"
-V003_LATE: Final = tagged(1, b"comm_size") + b"\x10\x03\x38\x05"
+V002: Final = length_delimited(1, b"comm_size") + b"\x10\x01\x28\x05"
+V003: Final = length_delimited(1, b"comm_size") + b"\x10\x02\x30\x05"
+V003_LATE: Final = length_delimited(1, b"comm_size") + b"\x10\x03\x38\x05"
 REFUSED: list[tuple[str, bytes, EtFaultKind, str, int | None, int | None]] = [
     ("nothing", b"", EtFaultKind.EMPTY, "has no bytes", None, None),
     (
@@ -180,7 +188,11 @@ REFUSED: list[tuple[str, bytes, EtFaultKind, str, int | None, int | None]] = [
     ),
     (
         "a group that is not text",
-        framed(b"") + framed(b"\x08\x4d" + tagged(10, tagged(1, b"pg_name") + tagged(29, b"\xff"))),
+        frame_message(b"")
+        + frame_message(
+            b"\x08\x4d"
+            + length_delimited(10, length_delimited(1, b"pg_name") + length_delimited(29, b"\xff"))
+        ),
         VALUE,
         "pg_name is not UTF-8 text",
         0,
@@ -204,7 +216,10 @@ REFUSED: list[tuple[str, bytes, EtFaultKind, str, int | None, int | None]] = [
     ),
     (
         "a value of another wire type",
-        framed(b"") + framed(b"\x08\x4d" + tagged(10, tagged(1, b"comm_size") + tagged(9, b"1"))),
+        frame_message(b"")
+        + frame_message(
+            b"\x08\x4d" + length_delimited(10, length_delimited(1, b"comm_size") + length_delimited(9, b"1"))
+        ),
         VALUE,
         "comm_size is a int64_val of another wire type than the schema gives it",
         0,
@@ -212,7 +227,7 @@ REFUSED: list[tuple[str, bytes, EtFaultKind, str, int | None, int | None]] = [
     ),
     (
         "an unknown node type",
-        framed(b"") + framed(b"\x08\x05\x18\x0b"),
+        frame_message(b"") + frame_message(b"\x08\x05\x18\x0b"),
         DAMAGED,
         "node type 11 is unknown, the schema ends at 10",
         0,
@@ -220,7 +235,7 @@ REFUSED: list[tuple[str, bytes, EtFaultKind, str, int | None, int | None]] = [
     ),
     (
         "an id as text",
-        framed(b"") + framed(tagged(1, b"5")),
+        frame_message(b"") + frame_message(length_delimited(1, b"5")),
         DAMAGED,
         "field 1 (id) has wire type 2, which the schema does not give it",
         0,
@@ -228,7 +243,7 @@ REFUSED: list[tuple[str, bytes, EtFaultKind, str, int | None, int | None]] = [
     ),
     (
         "a group field of proto2",
-        framed(b"") + framed(b"\x08\x05\x0b"),
+        frame_message(b"") + frame_message(b"\x08\x05\x0b"),
         DAMAGED,
         "the node has a field of a wire type that proto3 does not have",
         0,
@@ -236,7 +251,7 @@ REFUSED: list[tuple[str, bytes, EtFaultKind, str, int | None, int | None]] = [
     ),
     (
         "field number 0",
-        framed(b"") + framed(b"\x08\x05\x00\x01"),
+        frame_message(b"") + frame_message(b"\x08\x05\x00\x01"),
         DAMAGED,
         "the node has a field tag that no schema can have",
         0,
@@ -244,7 +259,7 @@ REFUSED: list[tuple[str, bytes, EtFaultKind, str, int | None, int | None]] = [
     ),
     (
         "a name that overruns its node",
-        framed(b"") + framed(b"\x08\x05\x12\x7fab"),
+        frame_message(b"") + frame_message(b"\x08\x05\x12\x7fab"),
         DAMAGED,
         "the node has a length that exceeds its message",
         0,
@@ -252,7 +267,7 @@ REFUSED: list[tuple[str, bytes, EtFaultKind, str, int | None, int | None]] = [
     ),
     (
         "a number cut off by its node",
-        framed(b"") + framed(b"\x08\x05\x18\x84"),
+        frame_message(b"") + frame_message(b"\x08\x05\x18\x84"),
         DAMAGED,
         "the node has a varint cut off by the end of its message",
         0,
@@ -260,7 +275,7 @@ REFUSED: list[tuple[str, bytes, EtFaultKind, str, int | None, int | None]] = [
     ),
     (
         "a number of 70 bits",
-        framed(b"") + framed(b"\x08" + b"\xff" * 9 + b"\x7f"),
+        frame_message(b"") + frame_message(b"\x08" + b"\xff" * 9 + b"\x7f"),
         DAMAGED,
         "the node has a varint longer than 64 bits",
         0,
@@ -268,7 +283,7 @@ REFUSED: list[tuple[str, bytes, EtFaultKind, str, int | None, int | None]] = [
     ),
     (
         "a dependency cut off",
-        framed(b"") + framed(b"\x08\x05" + tagged(5, b"\x80")),
+        frame_message(b"") + frame_message(b"\x08\x05" + length_delimited(5, b"\x80")),
         DAMAGED,
         "a dependency list has a varint cut off by the end of its message",
         0,
@@ -276,7 +291,7 @@ REFUSED: list[tuple[str, bytes, EtFaultKind, str, int | None, int | None]] = [
     ),
     (
         "an attribute cut off",
-        framed(b"") + framed(b"\x08\x05" + tagged(10, b"\x0a\x09x")),
+        frame_message(b"") + frame_message(b"\x08\x05" + length_delimited(10, b"\x0a\x09x")),
         DAMAGED,
         "an attribute has a length that exceeds its message",
         0,
@@ -284,7 +299,7 @@ REFUSED: list[tuple[str, bytes, EtFaultKind, str, int | None, int | None]] = [
     ),
     (
         "an attribute named by a number",
-        framed(b"") + framed(b"\x08\x05" + tagged(10, b"\x08\x09")),
+        frame_message(b"") + frame_message(b"\x08\x05" + length_delimited(10, b"\x08\x09")),
         DAMAGED,
         "an attribute has an attribute whose name is not a string",
         0,
@@ -292,7 +307,7 @@ REFUSED: list[tuple[str, bytes, EtFaultKind, str, int | None, int | None]] = [
     ),
     (
         "a message without content",
-        framed(b"") * 2,
+        frame_message(b"") * 2,
         DAMAGED,
         "a message of 0 bytes where a node should be",
         0,
@@ -300,7 +315,7 @@ REFUSED: list[tuple[str, bytes, EtFaultKind, str, int | None, int | None]] = [
     ),
     (
         "a length of gigabytes",
-        framed(b"") + b"\xff\xff\xff\x7f",
+        frame_message(b"") + b"\xff\xff\xff\x7f",
         LIMIT,
         "a message of 268435455 bytes, the limit is 67108864",
         0,
@@ -308,7 +323,7 @@ REFUSED: list[tuple[str, bytes, EtFaultKind, str, int | None, int | None]] = [
     ),
     (
         "a length that is no length",
-        framed(b"") + b"\xff" * 9,
+        frame_message(b"") + b"\xff" * 9,
         DAMAGED,
         "no message length is this long",
         0,
@@ -316,7 +331,7 @@ REFUSED: list[tuple[str, bytes, EtFaultKind, str, int | None, int | None]] = [
     ),
     (
         "a version that is no text",
-        framed(tagged(1, b"\xff")),
+        frame_message(length_delimited(1, b"\xff")),
         DAMAGED,
         "the metadata's version is not a short text",
         None,
@@ -324,7 +339,7 @@ REFUSED: list[tuple[str, bytes, EtFaultKind, str, int | None, int | None]] = [
     ),
     (
         "metadata cut off inside itself",
-        framed(b"\x0a\x50abc"),
+        frame_message(b"\x0a\x50abc"),
         DAMAGED,
         "the metadata has a length that exceeds its message",
         None,
@@ -332,7 +347,7 @@ REFUSED: list[tuple[str, bytes, EtFaultKind, str, int | None, int | None]] = [
     ),
     (
         "an end inside a length",
-        framed(b"") + b"\x80",
+        frame_message(b"") + b"\x80",
         TRUNCATED,
         "ends inside the length of a message",
         0,
@@ -340,7 +355,7 @@ REFUSED: list[tuple[str, bytes, EtFaultKind, str, int | None, int | None]] = [
     ),
     (
         "an end inside a node",
-        framed(b"") + framed(b"\x08\x05\x12\x03abc")[:-2],
+        frame_message(b"") + frame_message(b"\x08\x05\x12\x03abc")[:-2],
         TRUNCATED,
         "ends after 5 of the 7 bytes of a message",
         0,
@@ -348,7 +363,7 @@ REFUSED: list[tuple[str, bytes, EtFaultKind, str, int | None, int | None]] = [
     ),
     (
         "an end inside the metadata",
-        framed(tagged(1, b"1.0.0"))[:-2],
+        frame_message(length_delimited(1, b"1.0.0"))[:-2],
         TRUNCATED,
         "ends after 5 of the 7 bytes of a message",
         None,
@@ -356,7 +371,7 @@ REFUSED: list[tuple[str, bytes, EtFaultKind, str, int | None, int | None]] = [
     ),
     (
         "v0.0.1: sizes in the node",
-        framed(b"\x08\x01\x12\x01c\x18\x06\x68\x01\x90\x01\x40"),
+        frame_message(b"\x08\x01\x12\x01c\x18\x06\x68\x01\x90\x01\x40"),
         OLD,
         "v0.0.1",
         0,
@@ -364,16 +379,23 @@ REFUSED: list[tuple[str, bytes, EtFaultKind, str, int | None, int | None]] = [
     ),
     (
         "v0.0.1: a compute node",
-        framed(b"\x08\x01\x12\x01c\x18\x03\x28\x01\x30\x40\x38\x05\x60\x09"),
+        frame_message(b"\x08\x01\x12\x01c\x18\x03\x28\x01\x30\x40\x38\x05\x60\x09"),
         OLD,
         "v0.0.1",
         0,
         1,
     ),
-    ("v0.0.1: tensor places", framed(b"\x08\x01\x12\x01c\x18\x01\x40\x01\x48\x10"), OLD, "v0.0.1", 0, 1),
+    (
+        "v0.0.1: tensor places",
+        frame_message(b"\x08\x01\x12\x01c\x18\x01\x40\x01\x48\x10"),
+        OLD,
+        "v0.0.1",
+        0,
+        1,
+    ),
     (
         "v0.0.2: an int is type 1",
-        framed(b"\x08\x01\x12\x01c\x18\x06" + tagged(11, V002)),
+        frame_message(b"\x08\x01\x12\x01c\x18\x06" + length_delimited(11, V002)),
         OLD,
         "v0.0.2",
         0,
@@ -381,9 +403,11 @@ REFUSED: list[tuple[str, bytes, EtFaultKind, str, int | None, int | None]] = [
     ),
     (
         "v0.0.2: a documented int",
-        framed(
+        frame_message(
             b"\x08\x01\x12\x01c\x18\x06"
-            + tagged(11, tagged(1, b"n") + b"\x10\x01" + tagged(3, b"why") + b"\x28\x07")
+            + length_delimited(
+                11, length_delimited(1, b"n") + b"\x10\x01" + length_delimited(3, b"why") + b"\x28\x07"
+            )
         ),
         OLD,
         "v0.0.2",
@@ -392,16 +416,23 @@ REFUSED: list[tuple[str, bytes, EtFaultKind, str, int | None, int | None]] = [
     ),
     (
         "v0.0.3: an int is type 2",
-        framed(b"\x08\x01\x12\x01c\x18\x07" + tagged(11, V003)),
+        frame_message(b"\x08\x01\x12\x01c\x18\x07" + length_delimited(11, V003)),
         OLD,
         "v0.0.3",
         0,
         1,
     ),
-    ("v0.0.3: metadata", framed(tagged(1, V003_LATE)), OLD, "v0.0.3 of August 2023 or later", None, None),
+    (
+        "v0.0.3: metadata",
+        frame_message(length_delimited(1, V003_LATE)),
+        OLD,
+        "v0.0.3 of August 2023 or later",
+        None,
+        None,
+    ),
     (
         "v0.0.3: an int is type 3",
-        framed(b"") + framed(b"\x08\x01" + tagged(11, V003_LATE)),
+        frame_message(b"") + frame_message(b"\x08\x01" + length_delimited(11, V003_LATE)),
         OLD,
         "v0.0.3 of August 2023 or later",
         0,
@@ -409,7 +440,9 @@ REFUSED: list[tuple[str, bytes, EtFaultKind, str, int | None, int | None]] = [
     ),
     (
         "v0.0.2 or 3: shapes as text",
-        framed(b"\x08\x01\x12\x01c\x18\x04" + tagged(5, b"[1]") + tagged(6, b"[[2]]")),
+        frame_message(
+            b"\x08\x01\x12\x01c\x18\x04" + length_delimited(5, b"[1]") + length_delimited(6, b"[[2]]")
+        ),
         OLD,
         "v0.0.2 or v0.0.3",
         0,
@@ -435,24 +468,28 @@ def test_each_fault_is_told_with_its_node(
 
 
 def test_the_offset_points_at_the_field() -> None:
-    raw = framed(b"") + framed(NODE) + framed(b"\x08\x05\x12\x01n\x18\x0b\x08\x06\x0a\x01x")
+    raw = (
+        frame_message(b"")
+        + frame_message(NODE)
+        + frame_message(b"\x08\x05\x12\x01n\x18\x0b\x08\x06\x0a\x01x")
+    )
     assert raw[fault(raw).byte_offset :] == b"\x0a\x01x"
 
 
 def test_more_nodes_than_the_limit_are_refused() -> None:
     decoder = EtDecoder(max_nodes=2)
-    assert not decoder.feed(framed(b"") + framed(NODE) * 3)
+    assert not decoder.feed(frame_message(b"") + frame_message(NODE) * 3)
     assert decoder.fault is not None
     assert (decoder.fault.kind, decoder.fault.what) == (LIMIT, "more than 2 nodes")
 
 
 def test_columns_are_given_out_only_when_they_are_complete() -> None:
     decoder = EtDecoder()
-    decoder.feed(framed(b"") + framed(NODE))
+    decoder.feed(frame_message(b"") + frame_message(NODE))
     with pytest.raises(ValueError, match="once finish"):
         _ = decoder.columns
     assert decoder.finish()
-    assert not decoder.feed(framed(NODE)), "the file has ended"
+    assert not decoder.feed(frame_message(NODE)), "the file has ended"
     kept = decoder.columns.node_id
     del decoder
     assert kept.tolist() == [4], "an array keeps its columns alive"
@@ -460,9 +497,9 @@ def test_columns_are_given_out_only_when_they_are_complete() -> None:
 
 def test_a_fault_stops_the_decoder_for_good() -> None:
     decoder = EtDecoder()
-    assert not decoder.feed(framed(b"") * 2)
+    assert not decoder.feed(frame_message(b"") * 2)
     first = decoder.fault
-    assert not decoder.feed(framed(NODE))
+    assert not decoder.feed(frame_message(NODE))
     assert not decoder.finish()
     assert first is not None
     assert decoder.fault is not None

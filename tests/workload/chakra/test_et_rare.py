@@ -11,8 +11,8 @@ from etloop.workload.chakra.encoder import (
     ValueCase,
     encode_metadata,
     encode_node,
-    framed,
-    tagged,
+    frame_message,
+    length_delimited,
     varint,
 )
 from etloop.workload.readers.node_rows import dimension_flags
@@ -23,7 +23,7 @@ PLAIN = encode_node(EtNode(9, "c", NodeKind.COMP))
 
 
 def file_of(*bodies: bytes) -> bytes:
-    return framed(encode_metadata()) + b"".join(framed(body) for body in bodies)
+    return frame_message(encode_metadata()) + b"".join(frame_message(body) for body in bodies)
 
 
 def having(name: str, case: ValueCase, value: int | bool | tuple[bool, ...] | tuple[int, ...]) -> bytes:
@@ -36,7 +36,9 @@ FLAGS: list[tuple[bytes, int, str]] = [
     (having("involved_dim", ValueCase.BOOL, ()), ABSENT, "an empty list says nothing"),
     (
         encode_node(EtNode(1, "r", NodeKind.COMM_COLL))
-        + tagged(10, tagged(1, b"involved_dim") + tagged(28, b"\x08\x00\x08\x01")),
+        + length_delimited(
+            10, length_delimited(1, b"involved_dim") + length_delimited(28, b"\x08\x00\x08\x01")
+        ),
         dimension_flags([False, True]),
         "a list that is not packed",
     ),
@@ -55,7 +57,9 @@ BAD_FLAGS = [
     (having("involved_dim", ValueCase.BOOL, (True,) * 33), "involved_dim has 33 dimensions, the limit is 32"),
     (
         encode_node(EtNode(1, "r", NodeKind.COMM_COLL))
-        + tagged(10, tagged(1, b"involved_dim") + tagged(28, b"\x0d\x00\x00\x00\x00")),
+        + length_delimited(
+            10, length_delimited(1, b"involved_dim") + length_delimited(28, b"\x0d\x00\x00\x00\x00")
+        ),
         "involved_dim has entries that are not flags",
     ),
 ]
@@ -70,7 +74,9 @@ def test_flags_that_are_none(body: bytes, text: str) -> None:
 def storage(detail: int, field: int, value: int, kind: NodeKind = NodeKind.STORAGE) -> bytes:
     """A node whose StorageInfo has one operation with one field."""
     operation = varint(1 << 3) + varint(3) + varint(field << 3) + varint(value)
-    return encode_node(EtNode(1, "s", kind)) + tagged(11, b"\x08\x01" + tagged(detail, operation))
+    return encode_node(EtNode(1, "s", kind)) + length_delimited(
+        11, b"\x08\x01" + length_delimited(detail, operation)
+    )
 
 
 MOVED = [

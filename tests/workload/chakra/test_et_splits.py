@@ -13,8 +13,8 @@ from etloop.workload.chakra.encoder import (
     ValueCase,
     encode_metadata,
     encode_node,
-    framed,
-    tagged,
+    frame_message,
+    length_delimited,
     varint,
 )
 from etloop.workload.chakra.nodes import SPLIT_ATTRIBUTE
@@ -29,7 +29,7 @@ def node(*attributes: EtAttribute, node_id: int = 1) -> EtNode:
 
 
 def file_of(*bodies: bytes) -> bytes:
-    return framed(encode_metadata()) + b"".join(framed(body) for body in bodies)
+    return frame_message(encode_metadata()) + b"".join(frame_message(body) for body in bodies)
 
 
 def splits(*entries: int) -> EtAttribute:
@@ -46,8 +46,8 @@ def test_entries_stand_in_rows_of_their_nodes() -> None:
 
 def test_entries_that_are_not_packed_are_read_alike() -> None:
     loose = b"".join(varint(1 << 3) + varint(entry) for entry in (9, 300))
-    attribute = tagged(1, SPLIT_ATTRIBUTE.encode()) + tagged(10, loose)
-    columns = decode(file_of(encode_node(node()) + tagged(10, attribute)))
+    attribute = length_delimited(1, SPLIT_ATTRIBUTE.encode()) + length_delimited(10, loose)
+    columns = decode(file_of(encode_node(node()) + length_delimited(10, attribute)))
     assert columns.send_split_bytes.tolist() == [9, 300]
 
 
@@ -82,7 +82,9 @@ def test_what_is_no_list_of_sizes_is_refused(wrong: EtNode, what: str) -> None:
     assert (found.kind, found.what) == (EtFaultKind.BAD_VALUE, f"{SPLIT_ATTRIBUTE} {what}")
 
 
-@pytest.mark.parametrize("body", [tagged(1, b"\xff"), varint(1 << 3 | 5) + b"\0\0\0\0", b"\x0a\x05\x01"])
+@pytest.mark.parametrize(
+    "body", [length_delimited(1, b"\xff"), varint(1 << 3 | 5) + b"\0\0\0\0", b"\x0a\x05\x01"]
+)
 def test_a_damaged_list_is_refused(body: bytes) -> None:
-    attribute = tagged(1, SPLIT_ATTRIBUTE.encode()) + tagged(10, body)
-    assert fault(file_of(encode_node(node()) + tagged(10, attribute))).kind is EtFaultKind.BAD_VALUE
+    attribute = length_delimited(1, SPLIT_ATTRIBUTE.encode()) + length_delimited(10, body)
+    assert fault(file_of(encode_node(node()) + length_delimited(10, attribute))).kind is EtFaultKind.BAD_VALUE

@@ -19,7 +19,7 @@ from etloop.workload.chakra.encoder import (
     ValueCase,
     encode_metadata,
     encode_trace,
-    framed,
+    frame_message,
 )
 from etloop.workload.readers.et_writer import write_et, write_trace
 from etloop.workload.readers.files import read_trace
@@ -312,7 +312,7 @@ BAD_CONTENTS: list[tuple[str, bytes, str]] = [
     ),
     (
         "the schema of 2023",
-        framed(b"\x08\x01\x12\x01x\x18\x05" + b"\x5a\x0a" + b"\x0a\x01b\x10\x00\x25\x00\x00\x80\x3f"),
+        frame_message(b"\x08\x01\x12\x01x\x18\x05" + b"\x5a\x0a" + b"\x0a\x01b\x10\x00\x25\x00\x00\x80\x3f"),
         (
             "w.1.et: is a trace of the old Chakra schema v0.0.2 (proto2, 2023), whose field numbers have other meanings today;"
             " convert the trace again with Chakra 0.0.4 or newer"

@@ -23,7 +23,7 @@ from etloop.workload.readers.aicb.workload_rows import (
     Toward,
     Workload,
     WorkloadFault,
-    quoted,
+    quote,
     whole_number,
 )
 from etloop.workload.trace.settings import MAX_REPLICAS
@@ -179,7 +179,7 @@ def _row(line: str, names: Sequence[str], number: int) -> _Row:
     group = fields["comm_group"].removeprefix("CommGroup.")
     if kind not in (*_KINDS, *_TRANSFERS, _COMPUTATION, _EPOCH_END):
         known_kinds = ", ".join((*_KINDS, *_TRANSFERS, _COMPUTATION, _EPOCH_END))
-        raise WorkloadFault(number, f"comm_type is {quoted(kind)}, expected one of {known_kinds}")
+        raise WorkloadFault(number, f"comm_type is {quote(kind)}, expected one of {known_kinds}")
     return _Row(number, kind, group, fields)
 
 
@@ -217,7 +217,7 @@ def _degrees(
     for row in kept:
         if row.kind in _KINDS and row.group not in (*_ROLES, *_WORLD):
             groups = ", ".join((*_ROLES, "all"))
-            raise WorkloadFault(row.line, f"comm_group is {quoted(row.group)}, expected one of {groups}")
+            raise WorkloadFault(row.line, f"comm_group is {quote(row.group)}, expected one of {groups}")
     sizes: dict[GroupRole, tuple[int, int]] = {}
     first_unsized: dict[GroupRole | None, int] = {}
     kept_lines = {row.line for row in kept}
@@ -249,12 +249,12 @@ def _degrees(
         raise WorkloadFault(line, problem, "write it in the column comm_group_size")
     if len(sections) > 1:
         sizes.setdefault(GroupRole.PIPELINE, (len(sections), sections[1].line))
-    degrees = _joined({role: size for role, (size, _) in sizes.items()})
+    degrees = _degrees_of({role: size for role, (size, _) in sizes.items()})
     _check_sections(sections, degrees)
     return degrees, []
 
 
-def _joined(sizes: Mapping[GroupRole, int]) -> Degrees:
+def _degrees_of(sizes: Mapping[GroupRole, int]) -> Degrees:
     tensor, expert = sizes.get(GroupRole.TENSOR, 1), sizes.get(GroupRole.EXPERT, 1)
     tensor_expert = sizes.get(GroupRole.TENSOR_EXPERT)
     if tensor_expert is not None and GroupRole.EXPERT not in sizes:
@@ -327,7 +327,7 @@ def _transfer(writer: RowWriter, row: _Row, at: int | None) -> int:
     toward = _DIRECTIONS.get((row.kind, direction))
     if toward is None:
         expected = ", ".join(name for kind, name in _DIRECTIONS if kind == row.kind)
-        raise WorkloadFault(row.line, f"additional of {row.kind} is {quoted(direction)}, expected {expected}")
+        raise WorkloadFault(row.line, f"additional of {row.kind} is {quote(direction)}, expected {expected}")
     size = whole_number(row.field("msg_size"), row.line, "msg_size", MAX_BYTES)
     name = f"{row.field('stage')}.{direction}"
     return writer.transfer(name, at, toward, size, row.line, is_send=row.kind == "isend")
@@ -358,7 +358,7 @@ def _compute(writer: RowWriter, row: _Row, at: int | None, is_log: bool) -> int 
     shapes = _SHAPES.fullmatch(row.field("msg_size"))
     if shapes is None:
         problem = (
-            f"a computation without a time has msg_size {quoted(row.field('msg_size'))}, expected two shapes"
+            f"a computation without a time has msg_size {quote(row.field('msg_size'))}, expected two shapes"
         )
         raise WorkloadFault(row.line, problem, "such as ((2048, 1, 4096), (4096, 11008))")
     first, second = (
@@ -370,7 +370,7 @@ def _compute(writer: RowWriter, row: _Row, at: int | None, is_log: bool) -> int 
         for shape in shapes.groups()
     )
     if not first or len(second) != 2 or first[-1] != second[0]:
-        problem = f"shapes {quoted(row.field('msg_size'))} cannot be multiplied"
+        problem = f"shapes {quote(row.field('msg_size'))} cannot be multiplied"
         raise WorkloadFault(row.line, problem, "the last of the first must be the first of the second")
     num_ops = 2 * prod(first) * second[1]
     tensor_bytes = _SHAPE_ELEMENT_BYTES * (prod(first) + prod(second))
@@ -385,5 +385,5 @@ def _elapsed_ns(text: str, line: int, is_log: bool) -> int:
     except ValueError:
         elapsed_ns = -1.0
     if not 0 <= elapsed_ns <= MAX_NS:
-        raise WorkloadFault(line, f"_elapsed_time is {quoted(text)}, expected a time")
+        raise WorkloadFault(line, f"_elapsed_time is {quote(text)}, expected a time")
     return round(elapsed_ns)

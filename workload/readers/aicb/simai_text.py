@@ -23,7 +23,7 @@ from etloop.workload.readers.aicb.workload_rows import (
     Toward,
     Workload,
     WorkloadFault,
-    quoted,
+    quote,
     whole_number,
 )
 from etloop.workload.trace.settings import MAX_REPLICAS
@@ -248,7 +248,7 @@ def _pass(words: list[str], line: int, where: str, role: GroupRole | None) -> _P
         known_kinds = ", ".join((*_KINDS, "NONE"))
         suffix_words = "" if role is None else f", alone or with {' or '.join(_SUFFIXES)},"
         raise WorkloadFault(
-            line, f"the {where} collective is {quoted(words[1])}: {known_kinds}{suffix_words} were expected"
+            line, f"the {where} collective is {quote(words[1])}: {known_kinds}{suffix_words} were expected"
         )
     return _Pass(compute_ns, _KINDS[name], _SUFFIXES.get(suffix, role), size_bytes)
 
@@ -302,11 +302,13 @@ def _write_backward(writer: RowWriter, layer: _Layer, last_node: int | None) -> 
     return last_node
 
 
-def _run(writer: RowWriter, name: str, at: int | None, one: _Pass, layer: _Layer) -> int | None:
-    at = writer.compute(name, at, one.compute_ns, layer.offset)
-    if one.kind is None or not one.size_bytes:
+def _run(writer: RowWriter, name: str, at: int | None, layer_pass: _Pass, layer: _Layer) -> int | None:
+    at = writer.compute(name, at, layer_pass.compute_ns, layer.offset)
+    if layer_pass.kind is None or not layer_pass.size_bytes:
         return at
-    return writer.collective(name, at, one.kind, one.size_bytes, one.role, layer.offset).node_id
+    return writer.collective(
+        name, at, layer_pass.kind, layer_pass.size_bytes, layer_pass.role, layer.offset
+    ).node_id
 
 
 def _write_micro(writer: RowWriter, layers: Sequence[_Layer]) -> None:

@@ -21,11 +21,11 @@ from etloop.workload.readers.aicb.csv_log import header_index, read_aicb_csv
 from etloop.workload.readers.aicb.parallel_groups import PARALLELISM, Degrees
 from etloop.workload.readers.aicb.simai_text import MICRO, TRANSFORMERS, read_simai_text
 from etloop.workload.readers.aicb.workload_rows import Note, Toward, Workload, WorkloadFault
-from etloop.workload.readers.decompression import CompressionFault, decompressed
+from etloop.workload.readers.decompression import CompressionFault, decompress
 from etloop.workload.readers.node_rows import rank_trace
-from etloop.workload.readers.stores import COPY_AGAIN, bounded, file_pieces, unreadable
+from etloop.workload.readers.stores import COPY_AGAIN, file_pieces, first_bytes, unreadable
 from etloop.workload.trace.trace import LeftOut, NodeKind, RankTrace, Trace
-from etloop.workload.trace.trace_names import shown
+from etloop.workload.trace.trace_names import printable_name
 
 MAX_FILE_BYTES: Final = 256 << 20
 _HEAD_BYTES: Final = 1 << 16
@@ -38,7 +38,7 @@ def is_workload_file(source: Path) -> bool:
         return False
     try:
         with closing(file_pieces(source)) as pieces:
-            head = bounded(decompressed(pieces), _HEAD_BYTES)
+            head = first_bytes(decompress(pieces), _HEAD_BYTES)
     except (OSError, CompressionFault):
         return False
     return _begins_like_workload(head.decode(errors="replace").splitlines())
@@ -46,13 +46,13 @@ def is_workload_file(source: Path) -> bool:
 
 def read_workload_file(source: Path, groups: Path | None = None) -> Trace:
     """Return the job of a workload file. Raises `TraceError`."""
-    where = shown(str(source))
+    where = printable_name(str(source))
     if groups is not None:
         problem = "derives its groups from its degrees of parallelism"
         raise TraceError(Problem(where, problem, "remove workload.groups (--groups)"))
     try:
         with closing(file_pieces(source)) as pieces:
-            content = bounded(decompressed(pieces), MAX_FILE_BYTES + 1)
+            content = first_bytes(decompress(pieces), MAX_FILE_BYTES + 1)
     except (OSError, CompressionFault) as error:
         raise TraceError(unreadable(str(source), error)) from None
     if len(content) > MAX_FILE_BYTES:
@@ -137,4 +137,4 @@ def _begins_like_workload(lines: list[str]) -> bool:
 
 
 def _problem(where: str, note: Note) -> Problem:
-    return Problem(where, note.what, note.remedy)
+    return Problem(where, note.text, note.remedy)

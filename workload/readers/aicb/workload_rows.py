@@ -12,7 +12,7 @@ from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.readers.aicb.parallel_groups import Degrees, GroupRole
 from etloop.workload.readers.node_rows import NodeRow
 from etloop.workload.trace.trace import CollectiveKind, NodeKind
-from etloop.workload.trace.trace_names import shown
+from etloop.workload.trace.trace_names import printable_name
 
 MAX_ROWS: Final = 1 << 20
 MAX_BYTES: Final = 1 << 50
@@ -27,10 +27,10 @@ _SHOWN: Final = 48
 class WorkloadFault(Exception):
     """A defect of a workload, with its line in the file (from 1; 0: the whole file)."""
 
-    def __init__(self, line: int, what: str, remedy: str = "") -> None:
-        super().__init__(f"line {line}: {what}" if line else what)
+    def __init__(self, line: int, problem: str, remedy: str = "") -> None:
+        super().__init__(f"line {line}: {problem}" if line else problem)
         self.line = line
-        self.what = what
+        self.what = problem
         self.remedy = remedy
 
 
@@ -39,7 +39,7 @@ class Note:
     """An assumption of the reader, or content that the file lacks. `left_out` counts the communication that is not
     replayed."""
 
-    what: str
+    text: str
     remedy: str
     left_out: int = 0
 
@@ -138,14 +138,16 @@ class RowWriter:
         return self.rows[-1]
 
 
-def whole_number(text: str, line: int, what: str, most: int, least: int = 0) -> int:
+def whole_number(text: str, line: int, subject: str, most: int, least: int = 0) -> int:
     """Parse a whole number, which may be written as `8.0`. Raises `WorkloadFault` unless it is in `least`..`most`."""
     match = _WHOLE.fullmatch(text)
     if match is None or not least <= int(match[1]) <= most:
-        raise WorkloadFault(line, f"{what} is {quoted(text)}, expected a whole number from {least} to {most}")
+        raise WorkloadFault(
+            line, f"{subject} is {quote(text)}, expected a whole number from {least} to {most}"
+        )
     return int(match[1])
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """Return a field quoted and shortened for a message."""
-    return f'"{shown(text[:_SHOWN])}"'
+    return f'"{printable_name(text[:_SHOWN])}"'

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from etloop.contract.base.errors import Problem, TraceError
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.workload.readers.decompression import CompressionFault, decompressed
+from etloop.workload.readers.decompression import CompressionFault, decompress
 from etloop.workload.readers.json_stream import INT64_MAX, JsonFault, members
 from etloop.workload.readers.node_rows import NodeRow, rank_trace
 from etloop.workload.readers.production.communicator_calls import collective_of
@@ -27,7 +27,7 @@ from etloop.workload.readers.production.facts import FileFacts
 from etloop.workload.readers.production.text_files import FileFault, quote
 from etloop.workload.readers.stores import file_pieces, unreadable
 from etloop.workload.trace.trace import CollectiveKind, LeftOut, NodeKind, RankTrace, Trace
-from etloop.workload.trace.trace_names import shown
+from etloop.workload.trace.trace_names import printable_name
 
 _MARKS: Final = re.compile(
     rb'"ts"\s*:\s*"[0-9]|"Ascend Hardware"|"AscendCL@|enqueue_to_dequeue|"CANN"|"hcom_|Notify_Wait|"async_npu"'
@@ -111,13 +111,14 @@ def _remarks(source: Path, ranks: Sequence[RankTrace]) -> tuple[Problem, ...]:
         return ()
     problem = f"{uneven} all-to-alls (alltoallv) state no split sizes: their buffers are split evenly"
     remedy = "draw splits where they matter: a schedule file of the scenario (docs/schedules.md)"
-    return (Problem(shown(str(source)), problem, remedy),)
+    return (Problem(printable_name(str(source)), problem, remedy),)
 
 
 def _left_out(path: Path, names: Counter[str], problem: str, remedy: str) -> LeftOut:
-    listed_names = ", ".join(f"{count} {shown(name[:48])}" for name, count in names.most_common(6))
+    listed_names = ", ".join(f"{count} {printable_name(name[:48])}" for name, count in names.most_common(6))
     return LeftOut(
-        Problem(shown(str(path)), f"{names.total()} {problem}: {listed_names}", remedy), names.total()
+        Problem(printable_name(str(path)), f"{names.total()} {problem}: {listed_names}", remedy),
+        names.total(),
     )
 
 
@@ -162,7 +163,7 @@ def _read_rank(path: Path, rank: int, rank_count: int) -> tuple[RankTrace, tuple
         row.stream = _stream(event)
         row.time(event.start_ns, event.duration_ns)
         rows.append(row)
-    return rank_trace(rows, rank, shown(str(path)), "Ascend trace_view", None), lost
+    return rank_trace(rows, rank, printable_name(str(path)), "Ascend trace_view", None), lost
 
 
 def _is_communication(process: str) -> bool:
@@ -218,7 +219,7 @@ def _stream(event: _Event) -> int:
 def _items(path: Path) -> Iterator[tuple[dict[str, Any], int]]:
     try:
         with closing(file_pieces(path)) as pieces:
-            for item in members(decompressed(pieces), frozenset({_BARE}), bare=_BARE):
+            for item in members(decompress(pieces), frozenset({_BARE}), bare=_BARE):
                 if item.key == _BARE and isinstance(item.value, dict):
                     yield item.value, item.offset
     except (OSError, CompressionFault) as error:

@@ -16,7 +16,7 @@ from etloop.workload.readers.production import ascend, dlio, goal, inspector, kv
 from etloop.workload.readers.production.facts import FileFacts
 from etloop.workload.readers.production.text_files import MAX_FILES, FileFault, fault_error, head_of
 from etloop.workload.trace.trace import Trace
-from etloop.workload.trace.trace_names import by_prefix, listed, shown
+from etloop.workload.trace.trace_names import by_prefix, printable_name, short_list
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,9 @@ def production_of(source: Path) -> Production | None:
             names = frozenset(entry.name for entry in entries if entry.is_file())
     except OSError as error:
         problem = f"cannot be listed: {error.strerror}"
-        raise TraceError(Problem(shown(str(source)), problem, "see its permissions and its disk")) from None
+        raise TraceError(
+            Problem(printable_name(str(source)), problem, "see its permissions and its disk")
+        ) from None
     if len(names) > MAX_FILES or by_prefix(names):
         return None
     by_form: dict[str, tuple[Form, list[Path]]] = {}
@@ -82,9 +84,9 @@ def production_of(source: Path) -> Production | None:
         del by_form["NIXL matrix"]
     (form, files), *others = by_form.values()
     if others or (len(files) > 1 and not form.is_set):
-        several = listed(path.name for _, paths_of_form in by_form.values() for path in paths_of_form)
+        several = short_list(path.name for _, paths_of_form in by_form.values() for path in paths_of_form)
         problem = f"has several jobs, of the forms {', '.join(by_form)}: {several}"
-        raise TraceError(Problem(shown(str(source)), problem, "name one file"))
+        raise TraceError(Problem(printable_name(str(source)), problem, "name one file"))
     return Production(source if form.is_set else files[0], form, tuple(files))
 
 
@@ -129,5 +131,7 @@ def _form_of(path: Path) -> Form | None:
         head = head_of(path)
     except OSError as error:
         problem = f"cannot be read: {error.strerror or error}"
-        raise TraceError(Problem(shown(str(path)), problem, "see its permissions and its disk")) from None
+        raise TraceError(
+            Problem(printable_name(str(path)), problem, "see its permissions and its disk")
+        ) from None
     return next((form for form in FORMS if head and form.begins(head)), None)

@@ -12,7 +12,7 @@ from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.readers.node_rows import NodeRow, rank_trace
 from etloop.workload.readers.production.text_files import FileFault, Note
 from etloop.workload.trace.trace import CollectiveKind, LeftOut, NodeKind, Trace
-from etloop.workload.trace.trace_names import shown
+from etloop.workload.trace.trace_names import printable_name
 
 MAX_NODES: Final = 1 << 22
 """Limit of nodes of a job that is built here."""
@@ -145,7 +145,7 @@ def empty_job(rank_count: int, line: int = 0) -> JobRows:
 
 def trace_of(job: JobRows, source: Path, schema: str, notes: Sequence[Note] = ()) -> Trace:
     """Return the job as a trace; notes become its remarks, or communication that is left out."""
-    where = shown(str(source))
+    where = printable_name(str(source))
     problems = [(Problem(where, note.text, note.remedy), note.left_out) for note in notes]
     return Trace(
         str(source),

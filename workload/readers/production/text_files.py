@@ -10,9 +10,9 @@ from typing import Final
 
 from etloop.contract.base.errors import Problem, TraceError
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.workload.readers.decompression import CompressionFault, decompressed
-from etloop.workload.readers.stores import COPY_AGAIN, bounded, file_pieces, unreadable
-from etloop.workload.trace.trace_names import shown
+from etloop.workload.readers.decompression import CompressionFault, decompress
+from etloop.workload.readers.stores import COPY_AGAIN, file_pieces, first_bytes, unreadable
+from etloop.workload.trace.trace_names import printable_name
 
 MAX_LINE: Final = 1 << 20
 """Limit of characters in one line."""
@@ -49,7 +49,7 @@ def head_of(path: Path) -> bytes:
         return b""
     try:
         with closing(file_pieces(path)) as pieces:
-            return bounded(decompressed(pieces), HEAD_BYTES)
+            return first_bytes(decompress(pieces), HEAD_BYTES)
     except CompressionFault:
         return b""
 
@@ -69,7 +69,7 @@ def lines_of(path: Path) -> Iterator[tuple[int, str]]:
     number, rest, size = 0, "", 0
     try:
         with closing(file_pieces(path)) as pieces:
-            for piece in decompressed(pieces):
+            for piece in decompress(pieces):
                 size += len(piece)
                 if size > MAX_TEXT:
                     raise FileFault(0, f"is larger than {MAX_TEXT} bytes", "give a part of it")
@@ -92,7 +92,7 @@ def text_of(path: Path, limit_bytes: int) -> bytes:
     read."""
     try:
         with closing(file_pieces(path)) as pieces:
-            content = bounded(decompressed(pieces), limit_bytes + 1)
+            content = first_bytes(decompress(pieces), limit_bytes + 1)
     except (OSError, CompressionFault) as error:
         raise TraceError(unreadable(str(path), error)) from None
     if len(content) > limit_bytes:
@@ -102,13 +102,13 @@ def text_of(path: Path, limit_bytes: int) -> bytes:
 
 def fault_error(path: Path, fault: FileFault) -> TraceError:
     """Return a fault of a file as the error of the trace."""
-    place = shown(str(path)) + (f": line {fault.line}" if fault.line else "")
+    place = printable_name(str(path)) + (f": line {fault.line}" if fault.line else "")
     return TraceError(Problem(place, fault.what, fault.remedy or COPY_AGAIN))
 
 
 def quote(text: str) -> str:
     """Return a field quote and shortened for a message."""
-    return f'"{shown(text[:48])}"'
+    return f'"{printable_name(text[:48])}"'
 
 
 def _bounded_line(line: str, number: int) -> str:

@@ -42,7 +42,7 @@ from etloop.workload.readers.pytorch.process_groups import (
 )
 from etloop.workload.readers.pytorch.rank import BESIDE, RankRead, Remark
 from etloop.workload.trace.trace import ABSENT, CollectiveKind, NodeKind
-from etloop.workload.trace.trace_names import shown
+from etloop.workload.trace.trace_names import printable_name
 
 ITEM_BYTES: Final = {
     **dict.fromkeys(("byte", "char", "bool", "unsignedchar", "signedchar", "int8", "uint8"), 1),
@@ -405,7 +405,9 @@ def _unknown_categories(kineto: KinetoTrace) -> list[Remark]:
         unknown["None"] = bare_count
     if not unknown:
         return []
-    names = ", ".join(f"{count} {shown(name[:24])}" for name, count in unknown.most_common(_NAMES_TOLD))
+    names = ", ".join(
+        f"{count} {printable_name(name[:24])}" for name, count in unknown.most_common(_NAMES_TOLD)
+    )
     problem = (
         f"{unknown.total()} events of unknown categories were not read (None: without a category): {names}"
     )
@@ -422,7 +424,7 @@ def _without_kernels(kineto: KinetoTrace) -> tuple[str, str]:
         {function_name(event.name) for event in kineto.device if event.external in kineto.launchers}
     )
     if names:
-        problem = f"communicate by kernels of unknown meaning ({', '.join(map(shown, names[:_NAMES_TOLD]))})"
+        problem = f"communicate by kernels of unknown meaning ({', '.join(map(printable_name, names[:_NAMES_TOLD]))})"
         return problem, STATE_THEM
     problem = "communicate, but the recording has no kernel of them"
     return problem, f"record GPU activity too, or {BESIDE.format('host')}"
@@ -430,7 +432,9 @@ def _without_kernels(kineto: KinetoTrace) -> tuple[str, str]:
 
 def _left_out(names: Counter[str], why: str, remedy: str, things: str = "kernels") -> Remark:
     count = names.total()
-    name_counts = [f"{name_count} {shown(name[:64])}" for name, name_count in names.most_common(_NAMES_TOLD)]
+    name_counts = [
+        f"{name_count} {printable_name(name[:64])}" for name, name_count in names.most_common(_NAMES_TOLD)
+    ]
     suffix = f" and {len(names) - _NAMES_TOLD} other names" if len(names) > _NAMES_TOLD else ""
     return Remark(f"{count} {things} {why}: {', '.join(name_counts)}{suffix}", remedy, left_out=count)
 

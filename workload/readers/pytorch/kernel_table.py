@@ -20,7 +20,7 @@ from etloop.contract.base.value_parsers import integer, one_of, words
 from etloop.contract.base.yaml_reader import LARGEST_FILE_BYTES, ConfigFile, Section, read_document
 from etloop.workload.readers.json_stream import INT64_MAX
 from etloop.workload.trace.trace import CollectiveKind
-from etloop.workload.trace.trace_names import shown
+from etloop.workload.trace.trace_names import printable_name
 
 MOST_ENTRIES: Final = 1000
 """Limit of entries in one file, for kernels and operations each."""
@@ -120,9 +120,9 @@ def table_with(path: Path | None) -> KernelTable:
     except OSError as error:
         problem = f"cannot be read: {error.strerror or error}"
         raise ConfigError(
-            Problem(shown(str(path)), problem, "give a kernel table as in docs/traces.md")
+            Problem(printable_name(str(path)), problem, "give a kernel table as in docs/traces.md")
         ) from None
-    user_table = parse_table(text, shown(str(path)))
+    user_table = parse_table(text, printable_name(str(path)))
     return KernelTable(user_table.kernels + shipped.kernels, user_table.operations + shipped.operations)
 
 

@@ -23,7 +23,7 @@ from etloop.workload.readers.pytorch.kernel_table import function_name, looks_co
 from etloop.workload.readers.pytorch.nccl_kernels import is_nccl_kernel, kernel_collective
 from etloop.workload.readers.pytorch.process_groups import INIT_NAME
 from etloop.workload.trace.trace import ABSENT, CollectiveKind, NodeKind
-from etloop.workload.trace.trace_names import shown
+from etloop.workload.trace.trace_names import printable_name
 
 MAX_CALL_DEPTH: Final = 4096
 
@@ -36,7 +36,7 @@ _BACKEND_MARKS: Final = ("nccl:", "gloo:", "mpi:", "ucc:")
 class Remark:
     """Content that a source lacks, or an assumption made for it, with advice."""
 
-    what: str
+    text: str
     remedy: str
     left_out: int = 0
     """Number of kernels or calls that communicate and cannot be replayed; 0 for any other remark."""
@@ -192,7 +192,7 @@ def read_linked(host: HostTrace, rank: int, book: GroupBook) -> RankRead:
         problem = f"{missing} NCCL kernels have no operation in their caller: their size is unknown"
         remarks.append(Remark(problem, remedy))
     if others:
-        names = ", ".join(f"{count} {shown(name[:64])}" for name, count in others.most_common(6))
+        names = ", ".join(f"{count} {printable_name(name[:64])}" for name, count in others.most_common(6))
         problem = f"{others.total()} kernels have names of communication kernels, and are linked as compute: {names}"
         remarks.append(Remark(problem, remedy, left_out=others.total()))
     return RankRead(tuple(rows), host.schema, book.members, tuple(remarks))

@@ -240,7 +240,7 @@ def test_rows_of_a_csv_run_one_behind_the_other() -> None:
     ]
     assert (found.rows[0].root, found.rows[1].num_ops, found.rows[1].tensor_size) == (1, 1024, 192)
     assert found.degrees == Degrees(tensor=2, data=2, pipeline=3)
-    assert [(one.what, one.left_out) for one in found.notes] == [
+    assert [(one.text, one.left_out) for one in found.notes] == [
         ("2 operations before the first epoch_end are start-up, not a training step", 2),
         ("1 sends and receives between pipeline stages are recorded for one stage only", 1),
     ]

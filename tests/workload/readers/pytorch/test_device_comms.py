@@ -178,7 +178,7 @@ LEFT_OUT = [
 def test_what_cannot_be_replayed_is_counted(why: str, events: list[Json], count: int, what: str) -> None:
     trace, (remark,) = reported(*events)
     assert operations(trace) == [], why
-    assert (remark.left_out, remark.what) == (count, what)
+    assert (remark.left_out, remark.text) == (count, what)
 
 
 ALL_REDUCE = {"Collective name": "allreduce", "In msg nelems": 8, "dtype": "Float", "Process Group Name": "0"}
@@ -198,7 +198,7 @@ def test_call_describes_the_kernel_of_an_unknown_backend() -> None:
 def test_kernel_of_unknown_meaning_is_named() -> None:
     events = op("record_param_comms", 7, [], []), launched("oneccl_reduce_base<float>", 9, 2, 7)
     _, (remark,) = reported(*events)
-    assert "communicate by kernels of unknown meaning (oneccl_reduce_base)" in remark.what
+    assert "communicate by kernels of unknown meaning (oneccl_reduce_base)" in remark.text
     assert "--kernels" in remark.remedy
 
 
@@ -210,7 +210,7 @@ def test_groups_of_several_sets_of_ranks_have_to_be_stated() -> None:
     }
     events = op("symm_mem::multimem_all_reduce_", 7, [[8]], ["float"]), launched(MULTIMEM, 9, 2, 7)
     _, remarks = reported(*events, place=two)
-    assert remarks[-1].what.startswith(
+    assert remarks[-1].text.startswith(
         "1 kernels communicate, but their group of ranks is not recorded: 1 multimem"
     )
     stated = parse_table(
@@ -281,15 +281,15 @@ def test_a_preparing_kernel_of_a_fork_is_no_communication_of_its_own() -> None:
 def test_events_of_unknown_categories_are_counted() -> None:
     event = {"ph": "X", "cat": "npu_task", "name": "x", "ts": 1, "dur": 2}
     _, (remark,) = reported(event, event, kernel("gemm", 1, 2))
-    assert remark.what.startswith("2 events of unknown categories were not read")
+    assert remark.text.startswith("2 events of unknown categories were not read")
     _, (remark,) = reported({"ph": "X", "name": "x", "ts": 1, "dur": 2})
-    assert remark.what.endswith("1 None")
+    assert remark.text.endswith("1 None")
 
 
 def test_a_record_of_oneccl_without_kernels_is_counted() -> None:
     event = {"ph": "X", "cat": "collective_comm", "name": "xccl::allreduce", "ts": 1, "dur": 2}
     _, (remark,) = reported(event, kernel("gemm", 1, 2))
-    assert (remark.left_out, "oneCCL" in remark.what) == (1, True)
+    assert (remark.left_out, "oneCCL" in remark.text) == (1, True)
 
 
 def test_strict_refuses_what_cannot_be_replayed(tmp_path: Path) -> None:

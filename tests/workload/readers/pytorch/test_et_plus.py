@@ -77,7 +77,7 @@ def test_a_kernel_whose_caller_tells_nothing_is_an_operation_of_unknown_size() -
         CollectiveKind.ALL_REDUCE,
         ABSENT,
     )
-    assert [remark.what for remark in remarks] == [
+    assert [remark.text for remark in remarks] == [
         "1 NCCL kernels have no operation in their caller: their size is unknown"
     ]
 

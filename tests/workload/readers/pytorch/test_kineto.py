@@ -123,7 +123,7 @@ def test_lists_that_the_profiler_shortened_are_told() -> None:
     assert (trace.groups, trace.pg_names) == (None, ("9",))
     (remark,) = remarks
     assert (
-        remark.what
+        remark.text
         == "1 all-to-alls have split sizes that the profiler shortened: their buffers are split evenly"
     )
 
@@ -132,7 +132,7 @@ def test_kernels_without_arguments_are_named_as_what_is_missing() -> None:
     trace, remarks = reported(kineto(kernel(ALL_REDUCE, 1, 2), kernel(SEND_RECV, 4, 2)))
     assert trace.comm.type.tolist() == [CollectiveKind.ALL_REDUCE, ABSENT]
     assert trace.comm.size.tolist() == [ABSENT, ABSENT]
-    assert [remark.what[:50] for remark in remarks] == ["2 NCCL kernels carry no collective arguments (prof"]
+    assert [remark.text[:50] for remark in remarks] == ["2 NCCL kernels carry no collective arguments (prof"]
     assert reported(kineto(kernel("gemm", 1, 2)))[1] == (), "what does not communicate leaves nothing out"
 
 
@@ -149,7 +149,7 @@ def test_the_job_is_larger_than_what_is_given() -> None:
         rank_count=1,
     )
     assert trace.groups == {"0": tuple(range(8))}
-    assert remarks[0].what == "is rank 5 of 8 ranks, of which 1 is here"
+    assert remarks[0].text == "is rank 5 of 8 ranks, of which 1 is here"
     assert "is 5, but the file name has rank 0" in message(kineto(distributedInfo={"rank": 5}))
 
 
@@ -324,7 +324,7 @@ def test_kernels_launched_before_recording_began_are_left_out_and_counted() -> N
     trace, remarks = reported(kineto(*begun, kernel("gemm", 5, 1, correlation=5), whole, launch(9)))
     assert [trace.name(i) for i in range(len(trace))] == ["gemm", ALL_REDUCE], "compute stays"
     assert trace.comm.size.tolist()[-1] == 400
-    assert [(each.what, each.remedy) for each in remarks] == [
+    assert [(each.text, each.remedy) for each in remarks] == [
         (
             "2 NCCL kernels were launched before recording began and have no arguments: they are left out",
             "begin recording between two steps, while no collective is in flight",
@@ -362,7 +362,7 @@ def test_other_kernels_that_tell_nothing_stay_and_are_an_error(
 ) -> None:
     trace, remarks = reported(kineto(*events))
     assert trace.comm.type.tolist() == [CollectiveKind.ALL_REDUCE], sentence
-    assert "carry no collective arguments" in remarks[0].what
+    assert "carry no collective arguments" in remarks[0].text
 
 
 def test_what_a_kernel_tells_is_read_whenever_it_was_launched() -> None:

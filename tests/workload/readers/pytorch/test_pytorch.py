@@ -23,7 +23,7 @@ def read(text: bytes, rank: int = 0, rank_count: int = 4) -> RankTrace:
 
 def remarks(text: bytes) -> list[str]:
     printed = rank_of((read_document(iter([text])),), "w.0.json", 0, 4, alone=False)[1]
-    return [remark.what for remark in printed]
+    return [remark.text for remark in printed]
 
 
 def index_of(trace: RankTrace, node_id: int) -> int:
