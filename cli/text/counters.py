@@ -76,7 +76,7 @@ def reading_json(
 ) -> dict[str, Any]:
     """Return one reading as values for programs: all values, with units."""
     if isinstance(result, CounterFailure):
-        return {"source": name, "failure": {"kind": result.kind, "what": result.what}}
+        return {"source": name, "failure": {"kind": result.kind, "what": result.text}}
     return {
         "source": name,
         "at_ns": result.at_ns,

@@ -47,4 +47,4 @@ def job_cells(job: JobStatus) -> tuple[str, ...]:
 
 def audit_line(line: AuditLine) -> str:
     """Return the line of an audit record; its only newline is at its end, whatever the record contains."""
-    return printable(f"{line.at}  {line.who}: {line.what}  {line.detail}").rstrip() + "\n"
+    return printable(f"{line.at}  {line.who}: {line.event}  {line.detail}").rstrip() + "\n"

@@ -158,11 +158,11 @@ class CounterFailure:
     """A failed reading: a value and not an exception, because a run continues without it."""
 
     kind: FailureKind
-    what: str
+    text: str
     """One sentence that describes the failure, without secrets."""
 
     def __str__(self) -> str:
-        return f"{self.kind}: {self.what}"
+        return f"{self.kind}: {self.text}"
 
 
 _QP, _AP = ((owner,) for owner in AgentObject)

@@ -218,7 +218,7 @@ class GnmiSession:
         ellipsis = ", ..." if len(device_ports) > MOST_NAMES_SHOWN else ""
         shown_ports = ", ".join(device_ports[:MOST_NAMES_SHOWN]) + ellipsis
         missing = next((port for port in self._ports if port not in device_ports), "")
-        problem = f'no port is named "{missing}"' if missing else failed.failure.what
+        problem = f'no port is named "{missing}"' if missing else failed.failure.text
         return self._failure(FailureKind.REFUSED, f"{problem}; it has {shown_ports}")
 
     async def _names(self, path: GnmiPath) -> dict[str, str]:

@@ -326,4 +326,4 @@ def test_a_reading_is_told_in_full_then_by_what_moved() -> None:
 def test_a_reading_that_failed_is_told_as_such() -> None:
     failure = CounterFailure(FailureKind.REFUSED, "the device knows no such user")
     assert reading_text("tor", failure, {}, None) == "tor: refused: the device knows no such user\n"
-    assert reading_json("tor", failure, {})["failure"] == {"kind": "refused", "what": failure.what}
+    assert reading_json("tor", failure, {})["failure"] == {"kind": "refused", "what": failure.text}

@@ -165,7 +165,7 @@ def _mistakes_of_job(store: JobStore, state_dir: Path, job: Job) -> Iterator[str
     if job.state not in ENDED:
         yield f"has not ended: {job.state}"
         return
-    steps = Counter(line.what for line in store.audit(job.job_id))
+    steps = Counter(line.event for line in store.audit(job.job_id))
     queued = 1 + sum(count for step, count in steps.items() if step.endswith(f"-> {JobState.QUEUED}"))
     started = sum(count for step, count in steps.items() if step.endswith(f"-> {JobState.RUNNING}"))
     if started > queued:

@@ -48,7 +48,7 @@ class BlockingRack:
     def __enter__(self) -> Self:
         self._thread.start()
         try:
-            self._done(self._client.__aenter__())
+            self._wait_for(self._client.__aenter__())
         except BaseException:
             self._end()
             raise
@@ -58,17 +58,17 @@ class BlockingRack:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            self._done(self._client.__aexit__(kind, error, trace))
+            self._wait_for(self._client.__aexit__(kind, error, trace))
         finally:
             self._end()
 
     def submit(self, scenario: str, **request: Any) -> JobStatus:
         """Submit a job. See `RackClient.submit`, also for the keywords."""
-        return self._done(self._client.submit(scenario, **request))
+        return self._wait_for(self._client.submit(scenario, **request))
 
     def result(self, job_id: str, limit_s: float | None = None) -> ResultStatus:
         """Wait for a job's result. See `RackClient.result`."""
-        return self._done(self._client.result(job_id, limit_s))
+        return self._wait_for(self._client.result(job_id, limit_s))
 
     def run(self, scenario: str, *, limit_s: float | None = None, **request: Any) -> ResultStatus:
         """Submit a job and return its result.
@@ -80,48 +80,48 @@ class BlockingRack:
         try:
             return self.result(job.job_id, limit_s)
         except RackUnreachable:
-            self.cancel(self._done(self._client.newest(job.job_id)))
+            self.cancel(self._wait_for(self._client.newest(job.job_id)))
             raise
 
     def cancel(self, job_id: str, submitter: str = "") -> JobStatus | None:
         """Cancel a job. See `RackClient.cancel`."""
-        return self._done(self._client.cancel(job_id, submitter))
+        return self._wait_for(self._client.cancel(job_id, submitter))
 
     def change(self, job_id: str, change: JobChange, **words: Any) -> JobStatus | None:
         """Hold, release, reorder or requeue a job. See `RackClient.change`, also for the keywords."""
-        return self._done(self._client.change(job_id, change, **words))
+        return self._wait_for(self._client.change(job_id, change, **words))
 
     def service(self, ports: Sequence[str], **words: Any) -> tuple[PortStatus, ...]:
         """Drain ports or return them to service. See `RackClient.service`, also for the keywords."""
-        return self._done(self._client.service(ports, **words))
+        return self._wait_for(self._client.service(ports, **words))
 
     def reserve(self, ports: Sequence[str], ends_at: str, **wishes: Any) -> ReservationStatus:
         """Reserve ports. See `RackClient.reserve`, also for the keywords."""
-        return self._done(self._client.reserve(ports, ends_at, **wishes))
+        return self._wait_for(self._client.reserve(ports, ends_at, **wishes))
 
     def unreserve(self, reservation_id: str, **words: Any) -> ReservationStatus | None:
         """Withdraw a reservation. See `RackClient.unreserve`."""
-        return self._done(self._client.unreserve(reservation_id, **words))
+        return self._wait_for(self._client.unreserve(reservation_id, **words))
 
     def pause(self, **words: Any) -> str:
         """Pause or resume the queue. See `RackClient.pause`, also for the keywords."""
-        return self._done(self._client.pause(**words))
+        return self._wait_for(self._client.pause(**words))
 
     def jobs(self, limit: int = 100) -> tuple[JobStatus, ...]:
         """Return the newest jobs. See `RackClient.jobs`."""
-        return self._done(self._client.jobs(limit))
+        return self._wait_for(self._client.jobs(limit))
 
     def inventory(self) -> InventoryResponse:
         """Return agents and ports. See `RackClient.inventory`."""
-        return self._done(self._client.inventory())
+        return self._wait_for(self._client.inventory())
 
     def controller(self) -> ControllerStatus:
         """Return the controller's state. See `RackClient.controller`."""
-        return self._done(self._client.controller())
+        return self._wait_for(self._client.controller())
 
     # ---- inside
 
-    def _done(self, work: Coroutine[Any, Any, T]) -> T:
+    def _wait_for(self, work: Coroutine[Any, Any, T]) -> T:
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()

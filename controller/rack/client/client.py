@@ -176,13 +176,13 @@ class RackClient:
         }
         answer = await self._request(self._topics.submit, SubmitRequest(scenario, **fields), SubmitResponse)
         if answer.job is None:
-            raise _refused(answer.problems)
+            raise _refusal(answer.problems)
         return answer.job
 
     async def cancel(self, job_id: str, submitter: str = "") -> JobStatus | None:
         """Cancel a job; return None if there is none of that id. Raises `RequestRefused` if the user may not."""
         answer = await self._request(self._topics.cancel(job_id), CancelRequest(submitter), CancelResponse)
-        return _taken(answer).job
+        return _require_success(answer).job
 
     async def change(
         self, job_id: str, change: JobChange, *, priority: int = 0, **words: Unpack[OrderWords]
@@ -194,7 +194,7 @@ class RackClient:
         """
         request = ChangeRequest(change, priority, **words)
         answer = await self._request(self._topics.change(job_id), request, ChangeResponse)
-        return _taken(answer).job
+        return _require_success(answer).job
 
     async def service(
         self, ports: Sequence[str], *, in_service: bool, **words: Unpack[OrderWords]
@@ -202,7 +202,7 @@ class RackClient:
         """Drain ports or return them to service, and return their new state. Raises `RequestRefused`."""
         request = ServiceRequest(tuple(ports), in_service, **words)
         answer = await self._request(self._topics.service, request, ServiceResponse)
-        return _taken(answer).ports
+        return _require_success(answer).ports
 
     async def reserve(
         self, ports: Sequence[str], ends_at: str, **wishes: Unpack[ReservationWishes]
@@ -212,7 +212,7 @@ class RackClient:
         Raises `RequestRefused`.
         """
         request = ReserveRequest(tuple(ports), ends_at, **wishes)
-        reservation = _taken(
+        reservation = _require_success(
             await self._request(self._topics.reserve, request, ReservationResponse)
         ).reservation
         assert reservation is not None
@@ -221,12 +221,14 @@ class RackClient:
     async def unreserve(self, reservation_id: str, **words: Unpack[OrderWords]) -> ReservationStatus | None:
         """Withdraw a reservation and return it; None if there is none of that id. Raises `RequestRefused`."""
         request = UnreserveRequest(reservation_id, **words)
-        return _taken(await self._request(self._topics.unreserve, request, ReservationResponse)).reservation
+        return _require_success(
+            await self._request(self._topics.unreserve, request, ReservationResponse)
+        ).reservation
 
     async def pause(self, *, paused: bool, **words: Unpack[OrderWords]) -> str:
         """Pause or resume the queue; return who paused it and why, "" if jobs may start. Raises `RequestRefused`."""
         answer = await self._request(self._topics.pause, PauseRequest(paused, **words), PauseResponse)
-        return _taken(answer).paused
+        return _require_success(answer).paused
 
     async def jobs(
         self, limit: int = 100, *, states: tuple[JobState, ...] = (), before_number: int = 0
@@ -236,32 +238,34 @@ class RackClient:
         `states` selects by state, if any are given; `before_number` only jobs with a lower number, if it is not 0.
         """
         request = ListRequest(states, limit, before_number)
-        return _taken(await self._request(self._topics.list, request, ListResponse)).jobs
+        return _require_success(await self._request(self._topics.list, request, ListResponse)).jobs
 
     async def job_of_key(self, client_key: str) -> JobStatus | None:
         """Return the job submitted with a client key; None if there is none."""
         request = ListRequest(client_key=client_key)
-        jobs = _taken(await self._request(self._topics.list, request, ListResponse)).jobs
+        jobs = _require_success(await self._request(self._topics.list, request, ListResponse)).jobs
         return jobs[0] if jobs else None
 
     async def job(self, job_id: str) -> JobStatus:
         """Return the broker's retained state of a job. Raises `RackUnreachable` if it retains none."""
-        return await self._retained(self._topics.state(job_id), JobStatus)
+        return await self._read_retained(self._topics.state(job_id), JobStatus)
 
     async def inventory(self) -> InventoryResponse:
         """Return the rack's agents and ports."""
-        return _taken(await self._request(self._topics.inventory, InventoryRequest(), InventoryResponse))
+        return _require_success(
+            await self._request(self._topics.inventory, InventoryRequest(), InventoryResponse)
+        )
 
     async def controller(self) -> ControllerStatus:
         """Return the broker's retained state of the controller."""
-        return await self._retained(self._topics.controller_status, ControllerStatus)
+        return await self._read_retained(self._topics.controller_status, ControllerStatus)
 
     async def follow(self, job_id: str) -> AsyncIterator[JobStatus | ProgressStatus]:
         """Yield a job's states and progress until it has ended, then those of the job that runs it again, if any.
 
         Raises `RackUnreachable` if the job is unknown or its updates end.
         """
-        client = self._connected()
+        client = self._connection()
         state, progress = self._topics.state(job_id), self._topics.progress(job_id)
         for topic in (state, progress):
             await client.subscribe(topic, qos=_QOS)
@@ -315,16 +319,16 @@ class RackClient:
                     job_id = update.job_id
         except TimeoutError:
             raise RackUnreachable(f"job {job_id} did not end within {limit_s} s") from None
-        return await self._retained(self._topics.result(job_id), ResultStatus)
+        return await self._read_retained(self._topics.result(job_id), ResultStatus)
 
     # ---- inside
 
-    def _connected(self) -> MqttClient:
+    def _connection(self) -> MqttClient:
         assert self._client is not None, "use `async with RackClient(...)`"
         return self._client
 
     async def _request(self, topic: str, request: Any, answer: type[ResponseT]) -> ResponseT:
-        client, correlation = self._connected(), secrets.token_hex(8)
+        client, correlation = self._connection(), secrets.token_hex(8)
         request = replace(request, response_topic=self._replies, correlation=correlation)
         body = encode(request, ContentType.JSON)
         properties = properties_of(
@@ -374,15 +378,15 @@ class RackClient:
         """Return the reply to a request; None if it does not come within `limit_s`. Replies to earlier ones are skipped."""
         try:
             async with asyncio.timeout(limit_s):
-                async for message in self._connected().messages:
+                async for message in self._connection().messages:
                     if str(message.topic) == self._replies and _responds_to(message, correlation):
                         return _read(answer, message.payload)
         except TimeoutError:
             pass
         return None
 
-    async def _retained(self, topic: str, kind: type[T]) -> T:
-        client = self._connected()
+    async def _read_retained(self, topic: str, kind: type[T]) -> T:
+        client = self._connection()
         try:
             async with asyncio.timeout(self._response_timeout_s):
                 await client.subscribe(topic, qos=_QOS)
@@ -411,14 +415,14 @@ def _responds_to(message: MqttMessage, correlation: str) -> bool:
     return isinstance(decoded, dict) and decoded.get("correlation") == correlation
 
 
-def _taken(answer: ResponseT) -> ResponseT:
+def _require_success(answer: ResponseT) -> ResponseT:
     """Return an answer without problems. Raises `RequestRefused` for one with problems."""
     if answer.problems:
-        raise _refused(answer.problems)
+        raise _refusal(answer.problems)
     return answer
 
 
-def _refused(problems: Sequence[RequestProblem]) -> RequestRefused:
+def _refusal(problems: Sequence[RequestProblem]) -> RequestRefused:
     return RequestRefused(*(Problem(problem.where, problem.what, problem.remedy) for problem in problems))
 
 

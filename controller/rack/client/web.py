@@ -93,10 +93,10 @@ class RackWeb:
             with tempfile.TemporaryDirectory(prefix=f".{job_id}-", dir=out) as temporary_name:
                 temporary = Path(temporary_name)
                 if results_url:
-                    with self._opened(results_url) as answer:
+                    with self._open(results_url) as answer:
                         _unpack(_Counted(answer, results_url), job_id, temporary)
                     (temporary / job_id).rename(directory)
-                with self._opened(log_url) as answer:
+                with self._open(log_url) as answer:
                     text = answer.read(_MOST_LOG_BYTES)
                 log.write_bytes(text)
         except OSError as error:
@@ -107,7 +107,7 @@ class RackWeb:
     def upload(self, base: str, archive: Path, digest: str) -> bool:
         """Upload an archive unless the rack has it already, and return whether it had. `base`: `ControllerStatus.http_url`."""
         size_bytes = archive.stat().st_size
-        with self._opened(f"{base}/traces/") as answer:
+        with self._open(f"{base}/traces/") as answer:
             state = _state_of(answer.read(_MOST_STATE_BYTES), base)
         if digest in state.digests:
             return True
@@ -121,12 +121,12 @@ class RackWeb:
             request = self._request("PUT", f"{base}/traces/{digest}", body)
             request.add_header("Content-Length", str(size_bytes))
             request.add_header("Content-Type", "application/octet-stream")
-            with self._opened(request.full_url, request, _CHECK_S) as answer:
+            with self._open(request.full_url, request, _CHECK_S) as answer:
                 answer.read(_MOST_REASON_BYTES)
         return False
 
     @contextlib.contextmanager
-    def _opened(
+    def _open(
         self, url: str, request: urllib.request.Request | None = None, silence_s: float = _SILENCE_S
     ) -> Iterator[Any]:
         """Yield the answer to a request if it is a success. Raises `ConfigError` or `RackUnreachable` otherwise."""
@@ -175,7 +175,7 @@ class RackWeb:
         if (
             self._token
             and parts.scheme == "http"
-            and not is_loopback(f"tcp://{_bracketed(parts.hostname)}:1")
+            and not is_loopback(f"tcp://{_in_brackets(parts.hostname)}:1")
         ):
             problem = "the token would cross the network unencrypted"
             remedy = "put a proxy with TLS before the rack, and its https:// address into http.url"
@@ -254,8 +254,10 @@ def _safe(member: TarMember, folder: str) -> PurePosixPath:
     return PurePosixPath(member.name)
 
 
-def _foreign(what: str) -> ConfigError:
-    return ConfigError(Problem("the rack's archive", f"holds {what}", "ask the rack's owner what serves it"))
+def _foreign(content: str) -> ConfigError:
+    return ConfigError(
+        Problem("the rack's archive", f"holds {content}", "ask the rack's owner what serves it")
+    )
 
 
 def _refusal(url: str, error: urllib.error.HTTPError) -> ConfigError:
@@ -271,5 +273,5 @@ def _text_of(error: urllib.error.HTTPError) -> str:
     return str(error.reason)
 
 
-def _bracketed(host: str) -> str:
+def _in_brackets(host: str) -> str:
     return f"[{host}]" if ":" in host else host

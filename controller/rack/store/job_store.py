@@ -103,7 +103,7 @@ class AuditLine:
     line: int
     at: str
     who: str
-    what: str
+    event: str
     job_id: str
     detail: str
 

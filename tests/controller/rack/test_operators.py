@@ -277,7 +277,7 @@ def test_every_order_is_in_the_audit_trail_with_its_reason(path: Path) -> None:
     operators.hold(job_id, "later", "bob")
     operators.prioritise(job_id, 3, "bob")
     operators.pause("move", "ann")
-    assert [(line.who, line.what, line.job_id, line.detail) for line in rack.store.audit()][1:] == [
+    assert [(line.who, line.event, line.job_id, line.detail) for line in rack.store.audit()][1:] == [
         ("ann", "drained: port a/p0", "", "cable"),
         ("ann", "no longer drained: port a/p0", "", "done"),
         ("bob", "held: the job", job_id, "later"),

@@ -62,7 +62,7 @@ def test_a_restart_puts_no_port_back_into_service(restarting: Restarting) -> Non
         rack = restarting.rack()
         rack.starts(frozenset())
         assert rack.out_of_service() == OUT
-    audit = [(line.who, line.what, line.detail) for line in restarting.store.audit()]
+    audit = [(line.who, line.event, line.detail) for line in restarting.store.audit()]
     assert audit == [("controller", "out of service: port a/p0", "interface p0 is down")]
 
 

@@ -216,7 +216,7 @@ def test_a_job_moves_through_its_life_and_every_step_is_in_the_audit_trail(path:
     assert kept.state is JobState.FINISHED
     assert kept.leased == ("a/p0",)
     assert kept.submitted_at <= kept.started_at <= kept.ended_at
-    assert [line.what for line in store.audit("j1")] == [
+    assert [line.event for line in store.audit("j1")] == [
         "submitted",
         "queued -> starting",
         "starting -> running",

@@ -102,7 +102,7 @@ def test_a_command_that_does_not_read_is_told(
     result = asyncio.run(once(LinuxCounters(command, ())))
     assert isinstance(result, CounterFailure), what
     assert result.kind is kind, what
-    assert words in result.what
+    assert words in result.text
 
 
 class _FailingRoute:

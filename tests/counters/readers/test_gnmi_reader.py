@@ -132,7 +132,7 @@ async def test_a_device_behind_the_server_that_fails_is_opened_again() -> None:
         device.failure = CounterFailure(FailureKind.ENDED, "the lab ended")
         failure = await reader.read()
         assert isinstance(failure, CounterFailure)
-        assert "UNAVAILABLE: the device's counters cannot be read: ended: the lab ended" in failure.what
+        assert "UNAVAILABLE: the device's counters cannot be read: ended: the lab ended" in failure.text
         device.failure = None
         assert isinstance(await reader.read(), CounterBatch)
         assert device.opened > opened
@@ -195,8 +195,8 @@ async def test_tls_and_sign_in(keys: Path, tmp_path: Path) -> None:
                 assert isinstance(await reader.read(), CounterBatch)
             else:
                 assert failure is not None, sentence
-                assert (failure.kind, reported in failure.what) == (kind, True), (sentence, failure)
-                assert "hush" not in failure.what
+                assert (failure.kind, reported in failure.text) == (kind, True), (sentence, failure)
+                assert "hush" not in failure.text
             await reader.close()
 
 
@@ -293,8 +293,8 @@ async def test_whatever_a_server_answers_is_a_failure_with_a_reason(
         failure = await reader.open()
         await reader.close()
     assert failure is not None, sentence
-    assert (failure.kind, reported in failure.what) == (kind, True), failure
-    assert failure.what.isprintable()
+    assert (failure.kind, reported in failure.text) == (kind, True), failure
+    assert failure.text.isprintable()
 
 
 async def test_nothing_listens_and_nobody_of_that_name(tmp_path: Path) -> None:

@@ -183,15 +183,15 @@ async def test_wrong_secrets_are_told_apart_as_far_as_agents_tell(agent: Agent, 
         place = secret_file(tmp_path / f"{number_}.yaml", secret)
         failure = await SnmpCounters(agent.source(place, response_timeout_ns=100_000_000, tries=2), ()).open()
         assert failure is not None, secret
-        assert (failure.kind, reported in failure.what) == (kind, True), failure
-        assert not any(word in failure.what for word in ("mallory", "not the password", *PASSWORDS, "wrong-"))
+        assert (failure.kind, reported in failure.text) == (kind, True), failure
+        assert not any(word in failure.text for word in ("mallory", "not the password", *PASSWORDS, "wrong-"))
 
 
 async def test_a_port_that_is_not_there_is_named_with_those_that_are(agent: Agent) -> None:
     failure = await SnmpCounters(agent.source(), ("lo", "Ethernet0")).open()
     assert failure is not None
     assert failure.kind is FailureKind.REFUSED
-    assert 'no interface is named "Ethernet0"; it has lo' in failure.what
+    assert 'no interface is named "Ethernet0"; it has lo' in failure.text
 
 
 async def test_an_agent_that_ends_is_told_and_comes_back(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ async def test_an_agent_that_ends_is_told_and_comes_back(tmp_path: Path) -> None
     failure = await reader.read()
     assert isinstance(failure, CounterFailure)
     assert failure.kind is FailureKind.UNREACHABLE
-    assert failure.what.startswith("no SNMP agent listens on UDP 127.0.0.1:")
+    assert failure.text.startswith("no SNMP agent listens on UDP 127.0.0.1:")
     await reader.close()
     assert await reader.read() == CounterFailure(FailureKind.ENDED, f"127.0.0.1:{agent.port} is not open")
     with snmpd(tmp_path, {}, agent.port):
@@ -283,7 +283,7 @@ async def test_hostile_answers_are_a_failure_with_a_reason(
     async with scripted(tmp_path, behaviour) as source:
         failure = await SnmpCounters(source, ()).open()
     assert failure is not None, sentence
-    assert (failure.kind, reported in failure.what) == (kind, True), failure
+    assert (failure.kind, reported in failure.text) == (kind, True), failure
     assert COMMUNITY not in str(failure)
 
 

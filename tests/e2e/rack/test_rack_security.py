@@ -203,7 +203,7 @@ async def test_the_example_broker_lets_automation_work_and_others_look(
                 with pytest.raises(RequestRefused, match='"viewer" is viewer and may not change other users'):
                     await viewer.cancel(job.job_id)
             assert len(rack.rack.store.latest(10)) == 1, "what a viewer asks for is not carried out"
-            trail = {(line.who, line.what) for line in rack.rack.store.audit()}
+            trail = {(line.who, line.event) for line in rack.rack.store.audit()}
             assert ("mqtt:automation", "submitted") in trail
             assert ("mqtt:viewer", "refused SubmitRequest") in trail
             log = "\n".join(map(str, rack.log()))

@@ -102,7 +102,7 @@ async def test_another_rig_is_served_and_everybody_is_told(reloading: Reloading)
     assert hub.present() == {"a"}
     assert [type(each) for each in await reloading.events()] == [AgentForgotten, RackChanged]
     (line,) = reloading.rack.store.audit()
-    assert (line.who, line.what, line.detail) == ("SIGHUP", "read the rig again", "new: a/p1; gone: b/p0")
+    assert (line.who, line.event, line.detail) == ("SIGHUP", "read the rig again", "new: a/p1; gone: b/p0")
     assert reloading.rack.rig.refused == ""
 
 
@@ -119,7 +119,7 @@ async def test_a_wrong_rig_changes_nothing_and_is_told(reloading: Reloading, tex
     assert [port.label for port in reloading.rack.ports] == ["a/p0", "b/p0"]
     assert said in reloading.rack.rig.refused
     (line,) = reloading.rack.store.audit()
-    assert (line.who, line.what) == ("SIGHUP", "refused the rig")
+    assert (line.who, line.event) == ("SIGHUP", "refused the rig")
     assert said in line.detail
     assert "rig refused, the old one stays in use" in reloading.stream.getvalue()
     await reloading.reread(AFTER)

@@ -175,7 +175,7 @@ async def test_a_trace_is_kept_once_and_found_again_by_the_next_controller(
         assert (await served.asked("GET", f"/traces/{digest}", bearing(READER)))[0] == 200
         assert (await served.asked("GET", f"/traces/{A}", bearing(READER)))[0] == 404
         (line,) = served.rack.store.audit()
-        assert (line.who, line.what, line.detail) == ("http ci", "uploaded a trace", f"sha256:{digest}")
+        assert (line.who, line.event, line.detail) == ("http ci", "uploaded a trace", f"sha256:{digest}")
     (tmp_path / "traces" / ".coming-x").write_bytes(b"half")
     for directory in ("logs", "artifacts"):
         (tmp_path / directory).rmdir()

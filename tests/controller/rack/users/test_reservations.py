@@ -86,7 +86,7 @@ def test_reservations_stand_over_a_restart_and_are_taken_back(tmp_path: Path) ->
     assert operators.unreserve("r2", "", "mqtt:ops") is None
     assert operators.unreserve("r1", "not today", "mqtt:ops") == made
     assert starting(rack, NOW_NS) == [job_id]
-    assert [line.what for line in rack.store.audit()][-1] == "no longer reserved: a/p0"
+    assert [line.event for line in rack.store.audit()][-1] == "no longer reserved: a/p0"
 
 
 @pytest.mark.parametrize(
