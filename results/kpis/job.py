@@ -45,7 +45,7 @@ def job_figures(inputs: KpiInput) -> Iterator[tuple[str, Value]]:
     if len(jobs) > 1:
         compute_ns = network_ns = SEVERAL_JOBS
     factors = [job.interference for job in jobs if job.interference is not None]
-    yield "interference_max", max(factors) if factors else "no job ran alone and beside others"
+    yield "interference_max", max(factors) if factors else "no job ran alone and next to others"
     yield "compute_ns", compute_ns
     yield "network_ns", network_ns
     yield "roofline_ns", roofline_ns(compute_ns, network_ns)

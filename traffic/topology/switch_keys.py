@@ -156,7 +156,7 @@ class GroupKeys:
     reserved_bytes: int | None = setting("reserved", _size, None)
     """Buffer of its own."""
     alpha_log2: int | None = setting("alpha", _alpha_log2, None)
-    """Its share of the free buffer (dynamic threshold), a power of two."""
+    """Share of the free buffer (dynamic threshold), a power of two."""
     headroom_bytes: int | None = setting("headroom", _size, None)
     """Buffer for packets in flight after a pause; only lossless groups have it."""
     resume_offset_bytes: int | None = setting("resume_offset", _size, None)
@@ -188,7 +188,7 @@ class QueueKeys:
     weight: int | None = setting("weight", integer(1, 1_000_000), None)
     """Weight of deficit round robin, of queues that are not strict; 1 in a preset."""
     alpha_log2: int | None = setting("alpha", _alpha_log2, None)
-    """Its share of the free buffer (dynamic threshold), a power of two."""
+    """Share of the free buffer (dynamic threshold), a power of two."""
     reserved_bytes: int | None = setting("reserved", _size, None)
     """Buffer of its own."""
     ecn: EcnKeys | None = optional_group(EcnKeys, "ecn")

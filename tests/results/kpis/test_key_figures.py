@@ -147,7 +147,7 @@ ABSENT: Final = {
     "unexplained_packets": "nothing counted what the device dropped",
     "dut_difference_share": "no cable was counted at both ends",
     "busy_share": "no loop turned",
-    "interference_max": "no job ran alone and beside others",
+    "interference_max": "no job ran alone and next to others",
 }
 
 
