@@ -283,7 +283,7 @@ def test_the_imported_profile_can_be_modelled_and_the_rest_is_named() -> None:
     assert "ports[400G-300m].groups[3].headroom: 612140B" in origin.left_out
     (uplinks,) = leaf_of_topology(leaf())["port_settings"]
     assert uplinks["ports"] == [*UPLINKS]
-    assert {number: group["headroom"] for number, group in uplinks["groups"].items()} == {
-        number: "612140B" for number in (3, 4)
-    }
+    assert {number: group["headroom"] for number, group in uplinks["groups"].items()} == dict.fromkeys(
+        (3, 4), "612140B"
+    )
     assert not [remark for remark in imported(leaf()).switches[0].remarks if "most ports" in str(remark)]

@@ -295,11 +295,11 @@ class PortSettingsKeys:
     """Ports of the switch, or the rig's ports on it."""
     pfc: bool | None = setting("pfc", yes_or_no, None)
     """Whether pauses are sent and obeyed at these ports."""
-    priority_groups: Mapping[str, GroupKeys] = named(
+    priority_groups: Mapping[str, GroupKeys] = mapping_setting(
         GroupKeys, "groups", _row, "one priority group, for packets that arrive at these ports."
     )
     """Priority groups, 0 to 7."""
-    queues: Mapping[str, QueueKeys] = named(
+    queues: Mapping[str, QueueKeys] = mapping_setting(
         QueueKeys, "queues", _row, "one queue, for packets that leave by these ports."
     )
     """Queues, 0 to 7."""
