@@ -190,13 +190,13 @@ class _Reading:
     def _port_settings(
         self, profile: DutProfile, model: ModelledSwitch
     ) -> tuple[tuple[tuple[str, ...], Fragment], ...]:
-        """Return the ports whose groups, queues or pauses differ in the model, with the keys of what differs.
+        """Return the ports whose groups, queues or pauses differ in the model, with the keys that differ.
 
         Remark maps and watchdogs of single ports, which the model does not have, and ports that it cannot have.
         """
         plain = (SwitchPort("", 1, 0),)
         usual = model.settings("", plain)
-        found = []
+        port_settings = []
         for ports in profile.ports:
             if not ports.overrides:
                 continue
@@ -209,7 +209,7 @@ class _Reading:
                 continue
             names = tuple(ports.interfaces.value or ())
             if (fragment := rules_fragment(own.all_rules[0], usual.all_rules[0])) and names:
-                found.append((names, fragment))
+                port_settings.append((names, fragment))
             with_usual_rules = replace(
                 own,
                 groups=usual.groups,
@@ -221,7 +221,7 @@ class _Reading:
             if with_usual_rules != usual:
                 text = f"ports {ports.name} have the maps and the watchdog of most ports; their own are in the profile only"
                 self.db.remark(TOPOLOGY_FILE, text)
-        return tuple(found)
+        return tuple(port_settings)
 
     def result(self) -> SwitchImport:
         """Return the account of this switch."""

@@ -294,7 +294,7 @@ class PortSettingsKeys:
     ports: tuple[str, ...] = list_setting("ports", words)
     """Ports of the switch, or the rig's ports on it."""
     pfc: bool | None = setting("pfc", yes_or_no, None)
-    """Whether pauses are sent and obeyed at these ports."""
+    """Whether these ports send pauses and stop at them."""
     priority_groups: Mapping[str, GroupKeys] = mapping_setting(
         GroupKeys, "groups", _row, "one priority group, for packets that arrive at these ports."
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from dataclasses import replace
 
 import pytest
 
@@ -134,7 +135,9 @@ def test_ports_may_have_groups_queues_and_pauses_of_their_own() -> None:
     usual, of_b, of_c = (switch.rules_at(port) for port in range(3))
     assert [rules.groups[3].headroom_bytes for rules in (usual, of_b, of_c)] == [102400, 61440, 102400]
     assert of_b.groups[0] == usual.groups[0]
-    assert of_b.queues[3].marking == Marking(1 << 20, 2 << 20, usual.queues[3].marking.pmax_per_million)  # type: ignore[union-attr]
+    usual_marking = usual.queues[3].marking
+    assert usual_marking is not None
+    assert of_b.queues[3].marking == replace(usual_marking, kmin_bytes=1 << 20, kmax_bytes=2 << 20)
     assert (of_b.pfc, of_c.pfc, of_c.queues[3].marking) == (True, False, None)
     reserved = sum(group.reserved_bytes for group in usual.groups)
     assert switch.set_aside_bytes == 3 * reserved + 102400 + 61440 + 102400

@@ -38,8 +38,7 @@ struct TrimSettings {
   NumberSet dscps;
   // How a receiver answers one. Left out, nak, or selective with selective_repeat; `off` only counts them.
   TrimAnswer answer = TrimAnswer::none;
-  // Those of them that the last switch gives, at ports with a host; MRC and UET report it to the sender, which keeps
-  // the path.
+  // DSCPs that the last switch gives, at ports with a host; MRC and UET report it to the sender, which keeps the path.
   NumberSet last_hop_dscps;
 
   template <typename Settings, typename Visitor>
@@ -52,16 +51,16 @@ struct TrimSettings {
 
 // Retransmission and resources of queue pairs.
 struct RecoverySettings {
-  // What is sent again after a loss. selective_repeat needs an ETLoop endpoint at both ends.
+  // Which packets are sent again after a loss. selective_repeat needs an ETLoop endpoint at both ends.
   bool selective_repeat = false;
-  // What a receiver does with packets ahead of their turn. Switches that spray need accept.
+  // How a receiver handles packets ahead of their turn. Switches that spray need accept.
   bool accept_out_of_order = false;
   // Adapt the timeout to measured round trips and double it on each retry; else every wait is `timeout`.
   bool adaptive_timeout = true;
   // The shortest adaptive timeout. A plan may lengthen the default.
   Nanos timeout_floor_ns = 20'000'000;
-  // With selective_repeat and MRC, the shortest silence after which both ends of what is under way are sent again, or
-  // MRC asks for a SACK; 0 never. Left out, a quarter of `timeout_floor`.
+  // With selective_repeat and MRC, the shortest silence after which the oldest and newest packets under way are sent
+  // again, or MRC asks for a SACK; 0 never. Left out, a quarter of `timeout_floor`.
   Nanos tail_probe_ns = -1;
   // With `out_of_order: accept`, how far ahead a packet may be before the missing one counts as lost.
   uint32_t reorder_packets = 64;
@@ -100,7 +99,7 @@ struct CnpSettings {
   bool send = true;
   // Least time between two notifications.
   Nanos interval_ns = 4'000;
-  // What the interval counts for, a queue pair or a port.
+  // Whether the interval counts per queue pair or per port.
   CnpScope scope = CnpScope::queue_pair;
   // DSCP of notifications.
   uint32_t dscp = 48;
@@ -172,7 +171,7 @@ struct UetSettings {
   // rud takes packets as they arrive, each by its own path; rod takes them in order, by one path, and repeats
   // everything from the missing packet on.
   DeliveryOrder order = DeliveryOrder::any;
-  // What carries data: writes to the address in a grant, or sends to the receive that it names.
+  // Operations that carry data: writes to the address in a grant, or sends to the receive that it names.
   bool sends = false;
   CreditSettings credit;
 
@@ -209,7 +208,7 @@ struct MultipathSettings {
 
 // How queue pairs of a run carry their messages.
 struct TransportSettings {
-  // What carries messages, RoCEv2's reliable connection, or MRC (docs/mrc.md) or Ultra Ethernet's transport
+  // Transport of messages: RoCEv2's reliable connection, or MRC (docs/mrc.md) or Ultra Ethernet's transport
   // (docs/uet.md), which send every packet on a path of its own.
   TransportKind kind = TransportKind::roce;
   // Payload of a packet in bytes; 4096 needs frames of 4,158 bytes.

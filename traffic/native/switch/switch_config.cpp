@@ -118,9 +118,10 @@ std::string validate(const SwitchConfig& config) {
   if (config.ports.empty() || config.ports.size() > kMostPorts) return "ports: must be 1 to 1024";
   if (config.routes.size() > kMostDestinations) return "routes: are more than 1048576";
   std::string wrong;
-  for (size_t i = 0; i < config.ports.size() && wrong.empty(); ++i) wrong = check_port(config.ports[i], i, config.port_rules.size());
+  const size_t rules = config.port_rules.size();
+  for (size_t i = 0; i < config.ports.size() && wrong.empty(); ++i) wrong = check_port(config.ports[i], i, rules);
   if (wrong.empty()) wrong = check_rules(config);
-  for (size_t i = 0; i < config.port_rules.size() && wrong.empty(); ++i) {
+  for (size_t i = 0; i < rules && wrong.empty(); ++i) {
     wrong = check_rules(config.port_rules[i]);
     if (!wrong.empty()) wrong = at("port_rules", i) + "." + wrong;
   }
