@@ -144,7 +144,7 @@ def kept_run(run_dir: Path, reason: str) -> Iterator[tuple[RunMaterial, RunOutco
             free_reserve(directory)
         except OSError as error:
             problem = f"its reserved space cannot be freed: {error.strerror}"
-            raise RunDirError(Problem(str(directory), problem, "is the disk whole, and writable?")) from None
+            raise RunDirError(Problem(str(directory), problem, "is the disk whole, and writable?")) from error
         yield _read(directory), read_spool(directory, reason)
 
 
@@ -159,7 +159,9 @@ def _read(directory: Path) -> RunMaterial:
         plan = plan_from_json((directory / PLAN_FILE).read_text(), str(directory / PLAN_FILE))
         texts = {name: (directory / f"text.{name}").read_bytes() for name in file.texts}
     except (OSError, ValueError) as error:
-        raise RunDirError(Problem(str(directory), f"cannot be read: {error}", "is the disk whole?")) from None
+        raise RunDirError(
+            Problem(str(directory), f"cannot be read: {error}", "is the disk whole?")
+        ) from error
     decoded_texts = {name: text.decode() if name.endswith(".yaml") else text for name, text in texts.items()}
     return RunMaterial(
         plan, file.connection_rows, file.port_names, decoded_texts, file.basis, file.conditions

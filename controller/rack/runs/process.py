@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from functools import partial
 from pathlib import Path
@@ -79,6 +80,9 @@ _WAITING_FRAMES: Final = 256
 """Messages of agents that were read and not processed; beyond it the daemon's socket fills, and then its queue for this run."""
 _MOVED_NS: Final = NS_PER_S // 4
 _GONE: Final = "the controller stopped"
+READ_ATTEMPTS: Final = 6
+READ_AGAIN_S: Final = 2.0
+"""Attempts to read a spool, and the time between two of them."""
 _T = TypeVar("_T")
 
 
@@ -314,14 +318,23 @@ async def _run_to_end(link: DaemonLink, begin: Begin) -> Ended:
 
 
 def _close(begin: Begin, watcher: DaemonWatcher) -> Ended:
-    """Make the results of an earlier run from its spool, and return the end."""
-    try:
-        summary = close_run(Path(begin.out_dir), begin.closing, watcher)
-    except RunNotWritten as error:
-        return Ended(error.exit_code, str(error), stored=False, summary="", again=True)
-    except EtloopError as error:
-        reason = f"{begin.closing}; no results can be made from its spool: {error}"
-        return Ended(ExitCode.RUN_ERROR, reason, stored=False, summary="")
+    """Make the results of an earlier run from its spool, and return the end.
+
+    A spool that cannot be read is read again a few times: a disk error, or a lack of descriptors, may pass.
+    """
+    for attempt in range(1, READ_ATTEMPTS + 1):
+        try:
+            summary = close_run(Path(begin.out_dir), begin.closing, watcher)
+            break
+        except RunNotWritten as error:
+            return Ended(error.exit_code, str(error), stored=False, summary="", again=True)
+        except EtloopError as error:
+            if isinstance(error.__cause__, OSError) and attempt < READ_ATTEMPTS:
+                watcher.report(f"its spool is read again in {READ_AGAIN_S:g} s: {error}")
+                time.sleep(READ_AGAIN_S)
+                continue
+            reason = f"{begin.closing}; no results can be made from its spool: {error}"
+            return Ended(ExitCode.RUN_ERROR, reason, stored=False, summary="")
     if summary is None:
         return Ended(ExitCode.RUN_ERROR, begin.closing, stored=False, summary="")
     _remember(begin, watcher)
