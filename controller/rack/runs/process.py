@@ -291,7 +291,7 @@ async def _run_to_end(link: DaemonLink, begin: Begin) -> Ended:
     loop = asyncio.get_running_loop()
     carrier, watcher = DaemonCarrier(link, loop), DaemonWatcher(link, loop)
     if begin.closing:
-        return await asyncio.to_thread(_close, begin, watcher)
+        return await asyncio.to_thread(store_from_spool, begin, watcher)
     run_task = asyncio.create_task(asyncio.to_thread(_run, begin, carrier, watcher))
     stop_task = asyncio.create_task(link.stopping.wait())
     await asyncio.wait((run_task, stop_task), return_when=asyncio.FIRST_COMPLETED)
@@ -317,7 +317,7 @@ async def _run_to_end(link: DaemonLink, begin: Begin) -> Ended:
     return end_of(summary)
 
 
-def _close(begin: Begin, watcher: DaemonWatcher) -> Ended:
+def store_from_spool(begin: Begin, watcher: DaemonWatcher) -> Ended:
     """Make the results of an earlier run from its spool, and return the end.
 
     A spool that cannot be read is read again a few times: a disk error, or a lack of descriptors, may pass.

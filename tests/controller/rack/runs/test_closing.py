@@ -45,7 +45,7 @@ def close(outcomes: list[object], lines: list[str], monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(process, "close_run", close_run)
     watcher: Any = SimpleNamespace(report=lines.append)
-    return process._close(BEGIN, watcher)
+    return process.store_from_spool(BEGIN, watcher)
 
 
 def test_a_spool_that_can_be_read_later_is_stored(lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
