@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,10 +26,10 @@ def unreadable(cause: BaseException | None) -> RunDirError:
 
 
 @pytest.fixture
-def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(process, "READ_AGAIN_S", 0.0)
     monkeypatch.setattr(process, "_remember", lambda begin, watcher: None)
-    yield []
+    return []
 
 
 def close(outcomes: list[object], lines: list[str], monkeypatch: pytest.MonkeyPatch) -> process.Ended:
