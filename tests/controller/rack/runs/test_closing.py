@@ -11,6 +11,7 @@ import pytest
 
 from etloop.contract.base.errors import ExitCode, Problem
 from etloop.controller.rack.runs import process
+from etloop.controller.rack.runs.protocol import Ended
 from etloop.results.measure.summary import measure
 from etloop.results.schema.typed_json import RunDirError
 from tests.support.runs.records_by_hand import outcome_by_hand, tables_by_hand
@@ -32,7 +33,7 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return []
 
 
-def close(outcomes: list[object], lines: list[str], monkeypatch: pytest.MonkeyPatch) -> process.Ended:
+def close(outcomes: list[object], lines: list[str], monkeypatch: pytest.MonkeyPatch) -> Ended:
     """Close a run whose attempts have these outcomes: a summary, or an error."""
     remaining = iter(outcomes)
 
