@@ -181,7 +181,8 @@ def _ports(
 def _with_port_rules(
     settings: SwitchSettings, keys: SwitchKeys, place: Section, known_as: Mapping[str, int]
 ) -> SwitchSettings:
-    """Return the settings with the rules of ports that differ. Ports of one link rate have defaults of their own."""
+    """Return the settings with the rules of ports that differ. A group or marking that an entry turns on has the defaults for
+    the links of its ports."""
     ports, rules = list(settings.ports), list(settings.port_rules)
     owner: dict[int, int] = {}
     for index, entry in enumerate(keys.port_settings):
