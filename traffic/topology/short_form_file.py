@@ -6,6 +6,7 @@ This module declares the keys of each in `topology.yaml`, and decides the switch
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator
 from typing import ClassVar, Final
 
@@ -52,7 +53,7 @@ class PortKeys:
 
 
 @dataclass(frozen=True, slots=True)
-class PlaneKeys(LinkKeys):
+class PlaneKeys(LinkKeys, ABC):
     """Networks that may have copies, one for each port of a card."""
 
     planes: int = setting("planes", integer(1, MOST_RAILS), 1)
@@ -60,14 +61,14 @@ class PlaneKeys(LinkKeys):
     and plane 1 has the ports whose number is one higher: a0/p1 for a0/p0. Switches are named plane0.leaf0 and so on."""
 
     @property
+    @abstractmethod
     def own_ports(self) -> tuple[str, ...]:
         """Return the rig's ports on plane 0."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def own_switches(self) -> int:
         """Return the number of switches of a plane."""
-        raise NotImplementedError
 
     @property
     def built_planes(self) -> int:

@@ -150,15 +150,8 @@ def analyse(trace: Trace, settings: WorkloadSettings) -> Analysis:
         moves = [sizes[column] > 1 for column in named_communicator_of]
         lowered_ranks = _lower(settings, keys, graphs, delays, ops, slots, moves)
         index = OpIndex(trace, ops, communicators, communicator_of, matching)
-        # Members of a communicator with a root are not alike.
         has_roots = communicator_of is not named_communicator_of
-        alike = every_rank(len(ops), len(communicators))
-        if not has_roots:
-            initial = [
-                (id(lowered), splits.of_item[items].tobytes() if splits.matrices else b"")
-                for lowered, items in zip(lowered_ranks, matching.item, strict=True)
-            ]
-            alike = alike_ranks(ops, slots, communicator_of, len(communicators), initial)
+        alike = _alike(lowered_ranks, slots, splits, index, has_roots=has_roots)
         lowering = _order(lowered_ranks, alike, index, log)
     return Analysis(
         trace,
@@ -288,6 +281,24 @@ def slots_of(column: NDArray[np.integer]) -> NDArray[np.int64]:
     valid = np.flatnonzero(values >= 0)
     number[valid[np.argsort(first[valid])]] = np.arange(len(valid))
     return np.asarray(number[inverse.reshape(-1)], np.int64)
+
+
+def _alike(
+    lowered: Sequence[LoweredRank],
+    slots: Sequence[NDArray[np.int64]],
+    splits: SplitMatrices,
+    index: OpIndex,
+    *,
+    has_roots: bool,
+) -> AlikeRanks:
+    """Return the classes of alike ranks. Members of a communicator with a root are not alike."""
+    if has_roots:
+        return every_rank(len(lowered), len(index.communicators))
+    initial = [
+        (id(rank), splits.of_item[items].tobytes() if splits.matrices else b"")
+        for rank, items in zip(lowered, index.matching.item, strict=True)
+    ]
+    return alike_ranks(index.ops, slots, index.communicator_of, len(index.communicators), initial)
 
 
 def _order(

@@ -125,7 +125,7 @@ SHAPES = [
         [shape(range(8), ALL_REDUCE=1, BARRIER=1)],
         [Parallelism.EVERYONE],
     ),
-    ("a group of one is nobody's", [shape(range(1), ALL_REDUCE=9)], [Parallelism.ALONE]),
+    ("a group of one serves no parallelism", [shape(range(1), ALL_REDUCE=9)], [Parallelism.ALONE]),
     (
         "sharded optimizer states beside tensor groups",
         [
